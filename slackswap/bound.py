@@ -1,0 +1,89 @@
+"""Lower bounds on the simulated time, and the gap that one certifies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from slackswap.errors import BoundViolated
+from slackswap.status import Status
+
+
+class BoundMethod(StrEnum):
+    """Rungs of the ladder of lower bounds, weakest first."""
+
+    COMPUTE = "compute"
+    LP = "lp"
+    MILP = "milp"
+    ENUMERATION = "enumeration"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A proven lower bound on the time of every plan of a problem.
+
+    Attributes
+    ----------
+    value_ns : int
+        The bound in nanoseconds.
+    method : BoundMethod
+        How it was proven.
+    solver : str or None
+        Solver that ran, if any.
+    status : Status
+        `optimal` when the rung's own problem was solved to the end, else `timeout` or `feasible`.
+    safe : bool
+        Whether the value rests on exact arithmetic alone, not on a solver's tolerance.
+    tolerance : float
+        Relative tolerance to be granted when `safe` is false.
+    runtime_s : float
+        Time it took to prove.
+    gated : bool
+        Whether it also holds for plans with gates and barriers (enumeration does not).
+    note : str
+        What a reader should know, such as a fallback to another solver.
+    """
+
+    value_ns: int
+    method: BoundMethod
+    solver: str | None = None
+    status: Status = Status.OPTIMAL
+    safe: bool = True
+    tolerance: float = 0.0
+    runtime_s: float = 0.0
+    gated: bool = True
+    note: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as a JSON object with keys ``bound_...``."""
+        return {
+            "bound_ns": self.value_ns,
+            "bound_method": str(self.method),
+            "bound_solver": self.solver,
+            "bound_status": str(self.status),
+            "bound_safe": self.safe,
+            "bound_tolerance": self.tolerance,
+            "bound_s": self.runtime_s,
+            "bound_note": self.note,
+        }
+
+
+def certified_gap(iteration_ns: int, bound: Bound) -> float:
+    """Relative distance of a simulated time to a lower bound.
+
+    Raises
+    ------
+    BoundViolated
+        When the bound lies above the simulated time by more than its tolerance.
+    """
+    if bound.value_ns > iteration_ns * (1 + bound.tolerance):
+        raise BoundViolated(
+            f"the {bound.method} bound {bound.value_ns} ns lies above a simulated time of "
+            f"{iteration_ns} ns",
+            where=f"bound by {bound.solver or 'exact arithmetic'}",
+            fix="this is a bug: please report the profile, hardware, budget and plan",
+        )
+    if bound.value_ns <= 0:
+        return 0.0 if iteration_ns == 0 else float("inf")
+    return max(0.0, iteration_ns / bound.value_ns - 1)

@@ -1,0 +1,202 @@
+"""Reading and writing files safely: size limits, strict JSON, atomic replacement."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, NoReturn, TypeVar
+
+from slackswap.errors import InvalidFile, SlackSwapError
+
+T = TypeVar("T")
+
+#: Largest text, after decompression, that is read into memory.
+MAX_BYTES = 512 * 2**20
+
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def read_bytes(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> bytes:
+    """Read a plain or gzip-compressed file whole.
+
+    Parameters
+    ----------
+    path : path-like
+        The file. Compression is recognised by content, not by name.
+    max_bytes : int
+        Largest size accepted, after decompression.
+
+    Raises
+    ------
+    InvalidFile
+        When the file cannot be read, is truncated, or is larger than `max_bytes`.
+    """
+    place = os.fspath(path)
+    try:
+        with open(path, "rb") as handle:
+            compressed = handle.read(2) == _GZIP_MAGIC
+            handle.seek(0)
+            stream: IO[bytes] | gzip.GzipFile = (
+                gzip.GzipFile(fileobj=handle) if compressed else handle
+            )
+            data = stream.read(max_bytes + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InvalidFile(
+            f"the gzip data is damaged or cut short ({error})",
+            where=place,
+            fix="copy or download the file again",
+        ) from error
+    except OSError as error:
+        raise InvalidFile(
+            f"cannot be read ({error.strerror or error})",
+            where=place,
+            fix="check the path and its permissions",
+        ) from error
+    if len(data) > max_bytes:
+        raise InvalidFile(
+            f"holds more than {max_bytes:,} bytes after decompression",
+            where=place,
+            fix="split it, or check that it is the file you meant",
+        )
+    return data
+
+
+def read_text(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> str:
+    """Read a plain or gzip-compressed UTF-8 file whole; errors as in `read_bytes`."""
+    try:
+        return read_bytes(path, max_bytes=max_bytes).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidFile(
+            f"is not UTF-8 text (byte {error.start})",
+            where=os.fspath(path),
+            fix="save it as UTF-8",
+        ) from error
+
+
+def parse_json(text: str, *, where: str) -> Any:
+    """Parse strict JSON: no NaN or Infinity, no key twice, no endless nesting.
+
+    Raises
+    ------
+    InvalidFile
+        Naming `where`, with line and column when the syntax is at fault.
+    """
+
+    def reject_constant(constant: str) -> NoReturn:
+        raise InvalidFile(
+            f"{constant} is not a JSON number", where=where, fix="write a finite number"
+        )
+
+    def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [key for key, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InvalidFile(f"key {twice!r} stands twice in one object", where=where,
+                              fix="remove one of the two")
+        return found
+
+    try:
+        return json.loads(text, parse_constant=reject_constant, object_pairs_hook=unique_keys)
+    except json.JSONDecodeError as error:
+        raise InvalidFile(
+            f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}",
+            where=where,
+            fix="correct that line, or write the file again",
+        ) from error
+    except RecursionError as error:
+        raise InvalidFile(
+            "is nested too deeply to be one of our files", where=where,
+            fix="check that it is the file you meant",
+        ) from error
+    except ValueError as error:  # an integer of thousands of digits
+        raise InvalidFile(
+            f"holds a number that cannot be read ({error})", where=where,
+            fix="write numbers of at most 18 digits",
+        ) from error
+
+
+def read_json(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Any:
+    """Read one strict JSON document, plain or gzip-compressed."""
+    return parse_json(read_text(path, max_bytes=max_bytes), where=os.fspath(path))
+
+
+def load_document(path: str | os.PathLike[str], parse: Callable[[Any], T]) -> T:
+    """Read a JSON file and hand the document to `parse`, whose errors then name the file."""
+    document = read_json(path)
+    try:
+        return parse(document)
+    except SlackSwapError as error:
+        place = f"{os.fspath(path)}: {error.where}" if error.where else os.fspath(path)
+        raise type(error)(error.what, where=place, fix=error.fix) from error
+
+
+@contextlib.contextmanager
+def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary path beside `path` that replaces it on success and vanishes on failure.
+
+    Raises
+    ------
+    InvalidFile
+        When the place cannot be written.
+    """
+    target = Path(path)
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    os.close(descriptor)
+    temporary = Path(name)
+    try:
+        yield temporary
+        # mkstemp makes the file private; give it the permissions open() would have given.
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        with temporary.open("rb+") as handle:
+            os.fsync(handle.fileno())
+        temporary.replace(target)
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file whole or not at all; a name ending in ``.gz`` is compressed."""
+    if os.fspath(path).endswith(".gz"):
+        # A fixed time stamp and no name: equal content gives equal files.
+        data = gzip.compress(data, mtime=0)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write UTF-8 text whole or not at all; a name ending in ``.gz`` is compressed."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: str | os.PathLike[str], document: Any) -> None:
+    """Write one JSON document whole or not at all."""
+    write_text(path, json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
+
+
+def canonical_json(document: Any) -> bytes:
+    """Canonical bytes of a JSON document: keys sorted, no white space, UTF-8."""
+    return json.dumps(
+        document, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
+    ).encode()
+
+
+def _unwritable(path: Path, error: OSError) -> InvalidFile:
+    return InvalidFile(
+        f"cannot be written ({error.strerror or error})",
+        where=str(path),
+        fix="check the folder, its permissions and the free space",
+    )

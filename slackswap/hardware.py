@@ -1,0 +1,116 @@
+"""The device and the link: what a transfer costs, and what fits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from slackswap import files
+from slackswap.errors import InvalidHardware
+
+SCHEMA = "slackswap.hardware/1"
+_MAX = 2**60
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """A device with its host link.
+
+    Attributes
+    ----------
+    name : str
+        For people and for the catalogue.
+    d2h_bytes_per_s, h2d_bytes_per_s : int
+        Link bandwidth from device to host and from host to device.
+    latency_ns : int
+        Fixed time of every transfer.
+    full_duplex : bool
+        Whether both directions can run at once.
+    host_bytes : int or None
+        Pinned host memory for swapped tensors; None is unlimited.
+    device_bytes : int or None
+        Device memory, reported beside budgets.
+    flops_per_s, memory_bytes_per_s : int or None
+        Peak arithmetic and memory rates, for the profile generators.
+    """
+
+    name: str
+    d2h_bytes_per_s: int
+    h2d_bytes_per_s: int
+    latency_ns: int = 0
+    full_duplex: bool = True
+    host_bytes: int | None = None
+    device_bytes: int | None = None
+    flops_per_s: int | None = None
+    memory_bytes_per_s: int | None = None
+
+    def __post_init__(self) -> None:
+        for spec in fields(self):
+            if spec.name in ("name", "full_duplex"):
+                continue
+            value = getattr(self, spec.name)
+            if value is None and spec.default is None:
+                continue
+            least = 1 if spec.name.endswith("per_s") else 0
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MAX:
+                raise InvalidHardware(
+                    f"{spec.name} is {value!r}", where=f"hardware {self.name!r}",
+                    fix=f"write an integer from {least} to 2^60",
+                )
+
+    def d2h_ns(self, nbytes: int) -> int:
+        """Time in nanoseconds to copy `nbytes` from device to host."""
+        return _transfer_ns(nbytes, self.d2h_bytes_per_s, self.latency_ns)
+
+    def h2d_ns(self, nbytes: int) -> int:
+        """Time in nanoseconds to copy `nbytes` from host to device."""
+        return _transfer_ns(nbytes, self.h2d_bytes_per_s, self.latency_ns)
+
+    def with_link(self, factor: float) -> Hardware:
+        """Return a copy whose link is `factor` times as fast in both directions."""
+        return replace(
+            self,
+            name=f"{self.name} link x{factor:g}",
+            d2h_bytes_per_s=round(self.d2h_bytes_per_s * factor),
+            h2d_bytes_per_s=round(self.h2d_bytes_per_s * factor),
+        )
+
+    def with_duplex(self, full_duplex: bool) -> Hardware:
+        """Return a copy with both directions at once, or one at a time."""
+        label = "full duplex" if full_duplex else "half duplex"
+        return replace(self, name=f"{self.name} {label}", full_duplex=full_duplex)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object of the schema."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Hardware:
+        """Build a hardware from the JSON object of the schema.
+
+        Raises
+        ------
+        InvalidHardware
+            Naming the field and what would fix it.
+        """
+        from slackswap.schemas.documents import HardwareDocument, validated
+
+        return cls(
+            **validated(HardwareDocument, document, InvalidHardware).model_dump(exclude={"schema_"})
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Hardware:
+        """Read a hardware from a JSON file, plain or gzip-compressed."""
+        return files.load_document(path, cls.from_dict)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the hardware as JSON, whole or not at all."""
+        files.write_json(path, self.to_dict())
+
+
+def _transfer_ns(nbytes: int, bytes_per_s: int, latency_ns: int) -> int:
+    # Negated floor division is the exact integer ceiling.
+    return latency_ns - (-nbytes * 10**9 // bytes_per_s)

@@ -1,0 +1,157 @@
+"""A plan: what happens to each saved tensor, and when its copies may start."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from slackswap import files
+from slackswap.errors import InvalidPlan
+from slackswap.profile import Action, _html, _set
+
+SCHEMA = "slackswap.plan/1"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerInfo:
+    """Who made a plan: name, version, parameters and seed of the planner."""
+
+    name: str
+    version: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Actions by tensor name, with optional gates and barriers on transfers.
+
+    Attributes
+    ----------
+    actions : mapping of str to Action
+        Without an entry a saved tensor is kept, and an intermediate is dropped after its last
+        forward use. ``keep`` or ``swap`` on an intermediate stores it for later closures.
+    offload_gates : mapping of str to int
+        Forward op at whose end a swapped tensor joins the offload queue, if later than the op
+        that writes it.
+    offload_barriers : tuple of int
+        Forward ops after which compute waits for the offload queue.
+    prefetch_gates : mapping of str to int
+        Backward op that compute must have reached before a tensor's prefetch starts.
+    prefetch_barriers : tuple of int
+        Backward ops after which compute waits for the running prefetch.
+    planner : PlannerInfo or None
+        Provenance.
+    profile_sha256 : str or None
+        Identity of the profile the plan was made for; checked when present.
+    """
+
+    actions: Mapping[str, Action] = field(default_factory=dict)
+    offload_gates: Mapping[str, int] = field(default_factory=dict)
+    offload_barriers: tuple[int, ...] = ()
+    prefetch_gates: Mapping[str, int] = field(default_factory=dict)
+    prefetch_barriers: tuple[int, ...] = ()
+    planner: PlannerInfo | None = None
+    profile_sha256: str | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            actions = {name: Action(action) for name, action in self.actions.items()}
+        except ValueError as error:
+            raise InvalidPlan(str(error), where="actions",
+                              fix="use keep, swap or recompute") from error
+        _set(
+            self,
+            actions=actions,
+            offload_gates={name: _index(op) for name, op in self.offload_gates.items()},
+            prefetch_gates={name: _index(op) for name, op in self.prefetch_gates.items()},
+            offload_barriers=_barriers(self.offload_barriers),
+            prefetch_barriers=_barriers(self.prefetch_barriers),
+        )
+
+    @property
+    def has_order(self) -> bool:
+        """Whether the plan constrains transfers by gates or barriers."""
+        return bool(
+            self.offload_gates
+            or self.prefetch_gates
+            or self.offload_barriers
+            or self.prefetch_barriers
+        )
+
+    def with_planner(self, planner: PlannerInfo) -> Plan:
+        """Return a copy that says who made it."""
+        return replace(self, planner=planner)
+
+    def with_actions(self, changes: Mapping[str, Action]) -> Plan:
+        """Return a copy with some actions changed."""
+        return replace(self, actions={**self.actions, **changes})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object of the schema."""
+        planner = self.planner
+        return {
+            "schema": SCHEMA,
+            "actions": {name: str(action) for name, action in self.actions.items()},
+            "offload_gates": dict(self.offload_gates),
+            "offload_barriers": list(self.offload_barriers),
+            "prefetch_gates": dict(self.prefetch_gates),
+            "prefetch_barriers": list(self.prefetch_barriers),
+            "planner": None
+            if planner is None
+            else {
+                "name": planner.name,
+                "version": planner.version,
+                "parameters": dict(planner.parameters),
+                "seed": planner.seed,
+            },
+            "profile_sha256": self.profile_sha256,
+        }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Plan:
+        """Build a plan from the JSON object of the schema.
+
+        Raises
+        ------
+        InvalidPlan
+            Naming the field and what would fix it.
+        """
+        from slackswap.schemas.documents import PlanDocument, validated
+
+        fields = validated(PlanDocument, document, InvalidPlan)
+        planner = fields.planner
+        return cls(
+            actions={name: Action(action) for name, action in fields.actions.items()},
+            offload_gates=fields.offload_gates,
+            offload_barriers=tuple(fields.offload_barriers),
+            prefetch_gates=fields.prefetch_gates,
+            prefetch_barriers=tuple(fields.prefetch_barriers),
+            planner=planner and PlannerInfo(**planner.model_dump()),
+            profile_sha256=fields.profile_sha256,
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Plan:
+        """Read a plan from a JSON file, plain or gzip-compressed."""
+        return files.load_document(path, cls.from_dict)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan as JSON, whole or not at all."""
+        files.write_json(path, self.to_dict())
+
+    def _repr_html_(self) -> str:
+        return _html(self)
+
+
+def _index(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidPlan(f"{value!r} is not an op index", where="gates and barriers",
+                          fix="write the index of a forward or backward op")
+    return value
+
+
+def _barriers(values: Iterable[object]) -> tuple[int, ...]:
+    return tuple(sorted({_index(value) for value in values}))

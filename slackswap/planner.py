@@ -1,0 +1,133 @@
+"""What a planner is, and how it talks to the framework while it works."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from slackswap.bound import Bound
+from slackswap.plan import Plan
+from slackswap.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a planner promises and uses.
+
+    Attributes
+    ----------
+    deterministic : bool
+        Its plan does not depend on the seed.
+    anytime : bool
+        It reports plans while it works and can be stopped at any time limit.
+    gives_bound : bool
+        It reports a proven lower bound.
+    uses_swap, uses_recompute : bool
+        Actions its plans may contain.
+    monotone : bool
+        It promises never to be slower at a larger budget.
+    """
+
+    deterministic: bool = True
+    anytime: bool = False
+    gives_bound: bool = False
+    uses_swap: bool = True
+    uses_recompute: bool = True
+    monotone: bool = False
+
+
+@dataclass(slots=True)
+class Report:
+    """Receives what a planner finds out while it works.
+
+    Call it with keyword arguments to record statistics. `incumbent` records a plan found so far;
+    `bound` records a proven lower bound. The framework scores incumbents itself, afterwards.
+
+    Attributes
+    ----------
+    statistics : dict
+        Latest value of each statistic.
+    incumbents : list of (float, Plan)
+        Seconds since the start of planning, and the plan.
+    bounds : list of Bound
+        Lower bounds, in the order reported.
+    """
+
+    statistics: dict[str, Any] = field(default_factory=dict)
+    incumbents: list[tuple[float, Plan]] = field(default_factory=list)
+    bounds: list[Bound] = field(default_factory=list)
+    _started: float = field(default_factory=time.perf_counter)
+
+    def __call__(self, **statistics: Any) -> None:
+        """Record statistics; a later value of the same name replaces the earlier."""
+        self.statistics.update(statistics)
+
+    def incumbent(self, plan: Plan) -> None:
+        """Record the best plan found so far."""
+        self.incumbents.append((time.perf_counter() - self._started, plan))
+
+    def bound(self, bound: Bound) -> None:
+        """Record a proven lower bound."""
+        self.bounds.append(bound)
+
+
+@runtime_checkable
+class Planner(Protocol):
+    """Turns a problem into a plan. The framework scores the plan; a planner never does.
+
+    Planners are frozen dataclasses whose fields are their parameters.
+
+    Attributes
+    ----------
+    name, version : str
+        Identity in results.
+    capabilities : Capabilities
+        What it promises and uses.
+    """
+
+    @property
+    def name(self) -> str:
+        """Identity in results."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """Changes whenever the plans may change."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it promises and uses."""
+        ...
+
+    def plan(
+        self,
+        problem: Problem,
+        *,
+        rng: random.Random,
+        time_limit: float | None,
+        report: Report,
+    ) -> Plan:
+        """Return a plan for `problem`.
+
+        Parameters
+        ----------
+        problem : Problem
+            What to plan for; immutable.
+        rng : random.Random
+            The only source of randomness.
+        time_limit : float or None
+            Seconds within which to return.
+        report : Report
+            Receives statistics, incumbents and bounds.
+
+        Raises
+        ------
+        Infeasible
+            When no plan within the planner's rule fits the budget.
+        Skipped
+            When the planner does not apply here, with the reason.
+        """
+        ...

@@ -1,0 +1,170 @@
+"""A problem: a profile, a hardware, and the memory budget that a plan must meet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from math import floor
+
+from slackswap.errors import InvalidPlan
+from slackswap.hardware import Hardware
+from slackswap.plan import Plan
+from slackswap.profile import Action, Profile, _html, _set
+from slackswap.quantities import UNLIMITED_BYTES, Budget, parse_budget
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A profile, a hardware and a memory budget.
+
+    Parameters
+    ----------
+    profile : Profile
+        The iteration to plan for.
+    hardware : Hardware
+        Device and link.
+    budget : int, float, str or None
+        Bytes (an integer, or ``20GB``, ``20GiB``) or a fraction of the keep-everything peak
+        (a float, ``0.5`` or ``50%``), rounded down. None is unlimited. It covers everything the
+        cost model counts: inputs, activations, workspaces; not weights or optimizer state.
+
+    Attributes
+    ----------
+    budget_bytes : int
+        The budget in bytes; `UNLIMITED_BYTES` stands for no limit.
+    """
+
+    profile: Profile
+    hardware: Hardware
+    budget: Budget | None = None
+    budget_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        amount: int | Fraction = (
+            UNLIMITED_BYTES if self.budget is None else parse_budget(self.budget)
+        )
+        if isinstance(amount, Fraction):
+            amount = min(floor(amount * self.keep_all_peak_bytes), UNLIMITED_BYTES)
+        _set(self, budget_bytes=amount)
+
+    @cached_property
+    def keep_all_peak_bytes(self) -> int:
+        """Peak of the keep-everything plan without a limit."""
+        forward, backward = self.profile.graph.keep_all_levels()
+        return max(
+            self.profile.graph.input_bytes,
+            int(forward.max(initial=0)),
+            int(backward.max(initial=0)),
+        )
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a budget at all."""
+        return self.budget_bytes < UNLIMITED_BYTES
+
+    @property
+    def fraction(self) -> float:
+        """The budget as a fraction of the keep-everything peak."""
+        return self.budget_bytes / max(1, self.keep_all_peak_bytes)
+
+    def with_budget(self, budget: Budget | None) -> Problem:
+        """Return the same profile and hardware under another budget."""
+        return Problem(self.profile, self.hardware, budget)
+
+    def with_hardware(self, hardware: Hardware) -> Problem:
+        """Return the same profile and budget in bytes on another hardware."""
+        return Problem(self.profile, hardware, self.budget_bytes)
+
+    def check_plan(self, plan: Plan) -> None:
+        """Check that a plan can be carried out here, whatever the budget.
+
+        An op that must run again but cannot is found when its closure is built, by
+        `slackswap.cost_model.schedule.backward_schedule`.
+
+        Raises
+        ------
+        InvalidPlan
+            Naming the tensor, gate or barrier and what would fix it.
+        """
+        profile, graph = self.profile, self.profile.graph
+        if plan.profile_sha256 is not None and plan.profile_sha256 != profile.sha256:
+            raise InvalidPlan(
+                f"was made for profile {plan.profile_sha256[:12]}..., not for "
+                f"{profile.name!r} ({profile.sha256[:12]}...)",
+                where="profile_sha256",
+                fix="plan again for this profile, or give the profile it was made for",
+            )
+        for name, action in plan.actions.items():
+            index = self._index(name, "actions")
+            if graph.is_input[index]:
+                if action is not Action.KEEP:
+                    raise InvalidPlan(
+                        f"{action}s {name!r}, which is an input and always kept",
+                        where="actions", fix="keep it, or leave it out",
+                    )
+            elif action not in profile.tensors[index].allowed:
+                raise InvalidPlan(
+                    f"{action}s {name!r}, which allows only "
+                    f"{', '.join(profile.tensors[index].allowed) or 'nothing'}",
+                    where="actions", fix="choose an allowed action",
+                )
+        for index in graph.is_saved.nonzero()[0]:
+            tensor = profile.tensors[index]
+            if Action.KEEP not in tensor.allowed and tensor.name not in plan.actions:
+                raise InvalidPlan(
+                    f"keeps {tensor.name!r} by not naming it, but it allows only "
+                    f"{', '.join(tensor.allowed) or 'nothing'}",
+                    where="actions", fix="give it an allowed action",
+                )
+        self._check_host(plan)
+        self._check_order(plan)
+
+    def _check_host(self, plan: Plan) -> None:
+        limit = self.hardware.host_bytes
+        swapped = sum(
+            self.profile.tensors[self.profile.index_of[name]].nbytes
+            for name, action in plan.actions.items()
+            if action is Action.SWAP
+        )
+        if limit is not None and swapped > limit:
+            raise InvalidPlan(
+                f"swaps {swapped} bytes, {swapped - limit} more than the host's {limit}",
+                where="actions", fix="swap fewer tensors, or raise host_bytes",
+            )
+
+    def _check_order(self, plan: Plan) -> None:
+        counts = {"forward": len(self.profile.forward), "backward": len(self.profile.backward)}
+        for where, gates, kind in (
+            ("offload_gates", plan.offload_gates, "forward"),
+            ("prefetch_gates", plan.prefetch_gates, "backward"),
+        ):
+            for name, op in gates.items():
+                self._index(name, where)
+                _check_range(op, counts[kind], f"{where}[{name!r}]", kind)
+        for where, barriers, kind in (
+            ("offload_barriers", plan.offload_barriers, "forward"),
+            ("prefetch_barriers", plan.prefetch_barriers, "backward"),
+        ):
+            for op in barriers:
+                _check_range(op, counts[kind], where, kind)
+
+    def _index(self, name: str, where: str) -> int:
+        index = self.profile.index_of.get(name)
+        if index is None:
+            raise InvalidPlan(
+                f"names tensor {name!r}, which profile {self.profile.name!r} does not have",
+                where=where, fix="check the name, or give the profile the plan was made for",
+            )
+        return index
+
+    def _repr_html_(self) -> str:
+        return _html(self)
+
+
+def _check_range(op: int, count: int, where: str, kind: str) -> None:
+    if not 0 <= op < count:
+        raise InvalidPlan(
+            f"names {kind} op {op}, but there are only {count}", where=where,
+            fix=f"use 0 to {count - 1}" if count else f"the profile has no {kind} ops",
+        )
