@@ -91,3 +91,7 @@ class SolverFailed(SlackSwapError):
 
 class BoundViolated(SlackSwapError):
     """A lower bound lies above a simulated time: a bug in this package, never a result."""
+
+
+class EnginesDisagree(SlackSwapError):
+    """Reference and kernel give different results: a bug in this package, never a result."""

@@ -1,0 +1,473 @@
+"""Running the cost model: one plan, many plans, or raw action codes, on either engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slackswap.cost_model import reference
+from slackswap.errors import EnginesDisagree, InvalidPlan, SlackSwapError
+from slackswap.graph import Graph
+from slackswap.hardware import Hardware
+from slackswap.plan import Plan
+from slackswap.problem import Problem
+from slackswap.profile import ALL_ACTIONS, Action
+from slackswap.result import Evaluation, Infeasibility, Phase
+
+EngineName = Literal["kernel", "reference"]
+Codes = NDArray[np.int8]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+#: Code of an action in arrays: its place in keep, swap, recompute.
+CODE_OF = {action: np.int8(code) for code, action in enumerate(ALL_ACTIONS)}
+KEEP, SWAP, RECOMPUTE = (CODE_OF[action] for action in ALL_ACTIONS)
+
+_ENVIRONMENT = "SLACKSWAP_ENGINE"
+
+
+def simulate(
+    problem: Problem, plan: Plan, engine: EngineName | None = None, *, timeline: bool = False
+) -> Evaluation:
+    """Score a plan: simulate one iteration under it.
+
+    Parameters
+    ----------
+    problem : Problem
+        Profile, hardware and budget.
+    plan : Plan
+        What to do with each saved tensor.
+    engine : {"kernel", "reference"}, optional
+        The compiled kernel (default), or the readable reference; both give the same figures.
+        Without it the environment variable ``SLACKSWAP_ENGINE`` decides: ``python`` is the
+        reference.
+    timeline : bool
+        Also return the memory curve and what each stream did. Both engines run then, and must
+        agree.
+
+    Returns
+    -------
+    Evaluation
+        With ``feasible = False`` and the reason when a valid plan does not fit.
+
+    Raises
+    ------
+    InvalidPlan
+        When the plan cannot be carried out whatever the budget.
+    EnginesDisagree
+        With `timeline`, if the engines differ: a bug.
+    """
+    if timeline:
+        traced = simulate(problem, plan, "reference")
+        if default_engine(engine) == "kernel":
+            _check_agreement(simulate(problem, plan, "kernel"), traced)
+            return traced
+        return reference.simulate(problem, plan)
+    problem.check_plan(plan)
+    if default_engine(engine) == "reference":
+        return reference.simulate(problem, plan)
+    scores = Scorer(problem).score_plans([plan])
+    scores.check_valid()
+    return scores.evaluation(0)
+
+
+def simulate_many(
+    problem: Problem,
+    plans: Sequence[Plan],
+    engine: EngineName | None = None,
+    *,
+    jobs: int = 1,
+) -> list[Evaluation]:
+    """Score many plans of one problem in one call.
+
+    Parameters
+    ----------
+    problem : Problem
+        Profile, hardware and budget.
+    plans : sequence of Plan
+        The plans.
+    engine : {"kernel", "reference"}, optional
+        As in `simulate`.
+    jobs : int
+        Threads of the kernel.
+
+    Raises
+    ------
+    InvalidPlan
+        For the first plan that cannot be carried out, naming its place in `plans`.
+    """
+    for number, plan in enumerate(plans):
+        try:
+            problem.check_plan(plan)
+        except InvalidPlan as error:
+            raise _in_list(error, number) from error
+    if default_engine(engine) == "reference":
+        return [_reference_in_list(problem, plan, number) for number, plan in enumerate(plans)]
+    scores = Scorer(problem).score_plans(plans, jobs=jobs)
+    scores.check_valid()
+    return [scores.evaluation(number) for number in range(len(plans))]
+
+
+def default_engine(engine: EngineName | None = None) -> EngineName:
+    """Return the engine asked for, or the one the environment chooses."""
+    chosen = engine or os.environ.get(_ENVIRONMENT, "kernel")
+    if chosen in ("reference", "python"):
+        return "reference"
+    if chosen == "kernel":
+        return "kernel"
+    raise SlackSwapError(
+        f"engine {chosen!r} is not known", where="engine" if engine else _ENVIRONMENT,
+        fix="use kernel or reference",
+    )
+
+
+def warm_up() -> None:
+    """Load and compile the kernel, so that later calls run at full speed."""
+    from slackswap.profile import BackwardOp, ForwardOp, Profile, Tensor
+
+    profile = Profile(
+        "warm-up", "random", (Tensor("a", 1),), (ForwardOp("f", 1, (), (0,)),),
+        (BackwardOp("b", 1, (0,)),),
+    )
+    Scorer(Problem(profile, Hardware("warm-up", 1, 1))).score(np.zeros((1, 1), dtype=np.int8))
+
+
+class Scorer:
+    """Scores action codes of one problem by the hundred thousand.
+
+    What planners and searches call. Codes are int8 arrays, one entry a tensor: 0 keep, 1 swap,
+    2 recompute (for an intermediate: drop); inputs are 0.
+
+    Parameters
+    ----------
+    problem : Problem
+        Profile, hardware and budget; laid out for the kernel once.
+
+    Attributes
+    ----------
+    allowed : bool[tensors, 3]
+        Which code each tensor may take.
+    default : int8[tensors]
+        Codes of the plan that names no tensor.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.graph = problem.profile.graph
+        self.default: Codes = np.where(self.graph.is_intermediate, RECOMPUTE, KEEP).astype(np.int8)
+
+    @cached_property
+    def allowed(self) -> Bools:
+        """Which code each tensor may take."""
+        table = np.array(
+            [[action in t.allowed for action in ALL_ACTIONS] for t in self.problem.profile.tensors],
+            dtype=np.bool_,
+        ).reshape(-1, len(ALL_ACTIONS))
+        table[self.graph.is_intermediate, RECOMPUTE] = True
+        table[self.graph.is_input] = [True, False, False]
+        return table
+
+    @cached_property
+    def d2h_ns(self) -> Ints:
+        """Time to offload each tensor."""
+        return _per_size(self.graph.nbytes, self.problem.hardware.d2h_ns)
+
+    @cached_property
+    def h2d_ns(self) -> Ints:
+        """Time to prefetch each tensor."""
+        return _per_size(self.graph.nbytes, self.problem.hardware.h2d_ns)
+
+    def encode(self, plan: Plan) -> Codes:
+        """Return a plan's actions as codes; gates and barriers are not part of them."""
+        codes = self.default.copy()
+        index_of = self.problem.profile.index_of
+        for name, action in plan.actions.items():
+            codes[index_of[name]] = CODE_OF[action]
+        return codes
+
+    def decode(self, codes: Codes) -> Plan:
+        """Return the plan of codes; tensors left at their default are not named."""
+        tensors = self.problem.profile.tensors
+        return Plan(
+            {tensors[t].name: ALL_ACTIONS[codes[t]] for t in np.flatnonzero(codes != self.default)}
+        )
+
+    def score(
+        self,
+        codes: Codes,
+        *,
+        jobs: int = 1,
+        offload_gates: Ints | None = None,
+        prefetch_gates: Ints | None = None,
+        offload_barriers: Bools | None = None,
+        prefetch_barriers: Bools | None = None,
+    ) -> Scores:
+        """Score a batch of action codes.
+
+        Parameters
+        ----------
+        codes : int8[plans, tensors] or int8[tensors]
+            The plans.
+        jobs : int
+            Threads; the result does not depend on it.
+        offload_gates, prefetch_gates : int64[plans, tensors], optional
+            Op index, or -1 for none.
+        offload_barriers, prefetch_barriers : bool[plans, ops], optional
+            Where the barriers are.
+
+        Returns
+        -------
+        Scores
+            Codes that break a tensor's `allowed` or the host's size, or need an op to run again
+            that cannot, are marked invalid rather than raised.
+        """
+        from slackswap.cost_model import kernel
+
+        codes = np.ascontiguousarray(np.atleast_2d(codes), dtype=np.int8)
+        count, graph = len(codes), self.graph
+        gates = offload_gates is not None or prefetch_gates is not None
+        barriers = offload_barriers is not None or prefetch_barriers is not None
+        order = (
+            _filled(offload_gates, gates, (count, graph.n_tensors), -1),
+            _filled(prefetch_gates, gates, (count, graph.n_tensors), -1),
+            _filled(offload_barriers, barriers, (count, graph.n_forward), False),
+            _filled(prefetch_barriers, barriers, (count, graph.n_backward), False),
+        )
+        table = np.empty((count, kernel.N_COLUMNS), dtype=np.int64)
+
+        def run(part: slice) -> None:
+            kernel.simulate_batch(
+                self._graph_arrays,
+                (self.d2h_ns, self.h2d_ns, self.problem.hardware.full_duplex),
+                self.problem.budget_bytes,
+                codes[part],
+                *(rows[part] for rows in order),
+                table[part],
+            )
+
+        parts = [slice(a, a + -(-count // jobs)) for a in range(0, count, -(-count // jobs) or 1)]
+        if len(parts) > 1:
+            with ThreadPoolExecutor(len(parts)) as pool:
+                list(pool.map(run, parts))
+        else:
+            run(slice(None))
+        return Scores(self.problem, table, self._breaks_rules(codes))
+
+    def score_plans(self, plans: Sequence[Plan], *, jobs: int = 1) -> Scores:
+        """Score plans with their gates and barriers; they must pass `Problem.check_plan`."""
+        count, graph = len(plans), self.graph
+        codes = np.array([self.encode(plan) for plan in plans], dtype=np.int8)
+        codes = codes.reshape(count, graph.n_tensors)
+        if not any(plan.has_order for plan in plans):
+            return self.score(codes, jobs=jobs)
+        index_of = self.problem.profile.index_of
+        gates = np.full((2, count, graph.n_tensors), -1, dtype=np.int64)
+        offload_barriers = np.zeros((count, graph.n_forward), dtype=np.bool_)
+        prefetch_barriers = np.zeros((count, graph.n_backward), dtype=np.bool_)
+        for number, plan in enumerate(plans):
+            for side, entries in enumerate((plan.offload_gates, plan.prefetch_gates)):
+                for name, op in entries.items():
+                    gates[side, number, index_of[name]] = op
+            offload_barriers[number, list(plan.offload_barriers)] = True
+            prefetch_barriers[number, list(plan.prefetch_barriers)] = True
+        return self.score(
+            codes,
+            jobs=jobs,
+            offload_gates=gates[0],
+            prefetch_gates=gates[1],
+            offload_barriers=offload_barriers,
+            prefetch_barriers=prefetch_barriers,
+        )
+
+    @cached_property
+    def _graph_arrays(self) -> tuple[object, ...]:
+        graph = self.graph
+        return (
+            graph.nbytes,
+            graph.producer,
+            graph.is_input,
+            graph.is_saved,
+            graph.last_forward_use,
+            graph.last_backward_read,
+            graph.forward_ns,
+            graph.forward_workspace,
+            graph.forward_write_bytes,
+            graph.recomputable,
+            graph.backward_ns,
+            graph.backward_workspace,
+            graph.carried,
+            graph.forward_reads.start,
+            graph.forward_reads.items,
+            graph.forward_writes.start,
+            graph.forward_writes.items,
+            graph.backward_reads.start,
+            graph.backward_reads.items,
+            graph.last_uses.start,
+            graph.last_uses.items,
+        )
+
+    def _breaks_rules(self, codes: Codes) -> Bools:
+        permitted = np.take_along_axis(
+            self.allowed[np.newaxis], codes[:, :, np.newaxis].astype(np.intp), axis=2
+        )[:, :, 0]
+        broken: Bools = ~permitted.all(axis=1)
+        host_bytes = self.problem.hardware.host_bytes
+        if host_bytes is not None:
+            broken |= (codes == SWAP) @ self.graph.nbytes > host_bytes
+        return broken
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scores:
+    """Scores of a batch of plans, one row a plan.
+
+    Attributes
+    ----------
+    problem : Problem
+        What was scored.
+    table : int64[plans, columns]
+        Raw results, columns as in `slackswap.cost_model.kernel`.
+    breaks_rules : bool[plans]
+        Codes that break a tensor's `allowed` or the host's size.
+    """
+
+    problem: Problem
+    table: Ints
+    breaks_rules: Bools
+
+    @property
+    def feasible(self) -> Bools:
+        """Valid and within the budget."""
+        from slackswap.cost_model import kernel
+
+        return (self.table[:, kernel.OUTCOME] == kernel.FITS) & ~self.breaks_rules
+
+    @property
+    def valid(self) -> Bools:
+        """Could be carried out with enough memory."""
+        from slackswap.cost_model import kernel
+
+        return (self.table[:, kernel.OUTCOME] != kernel.CANNOT_RUN_AGAIN) & ~self.breaks_rules
+
+    @property
+    def iteration_ns(self) -> Ints:
+        """Time of each plan; meaningless where not feasible."""
+        from slackswap.cost_model import kernel
+
+        return self.table[:, kernel.ITERATION_NS]
+
+    @property
+    def shortfall_bytes(self) -> Ints:
+        """Bytes missing where a plan got stuck; 0 where feasible."""
+        from slackswap.cost_model import kernel
+
+        return self.table[:, kernel.SHORTFALL_BYTES]
+
+    def best(self) -> int | None:
+        """Return the row of the fastest feasible plan, the first of equals; None if none is."""
+        feasible = np.flatnonzero(self.feasible)
+        if not len(feasible):
+            return None
+        return int(feasible[np.argmin(self.iteration_ns[feasible])])
+
+    def check_valid(self) -> None:
+        """Raise `InvalidPlan` for the first plan that needs an op to run again that cannot."""
+        from slackswap.cost_model import kernel
+        from slackswap.cost_model.schedule import cannot_run_again
+
+        for row in self.table[self.table[:, kernel.OUTCOME] == kernel.CANNOT_RUN_AGAIN].tolist():
+            raise cannot_run_again(
+                self.problem.profile, row[kernel.STUCK_RECOMPUTE], row[kernel.STUCK_OP]
+            )
+
+    def evaluation(self, number: int) -> Evaluation:
+        """Return one row as an `Evaluation`."""
+        from slackswap.cost_model import kernel
+
+        row = self.table[number].tolist()
+        if row[kernel.OUTCOME] != kernel.FITS:
+            return Evaluation(feasible=False, infeasible=self._infeasibility(row))
+        iteration, moved = row[kernel.ITERATION_NS], row[kernel.MOVED_BYTES]
+        duration = self.problem.profile.duration_ns
+        return Evaluation(
+            feasible=True,
+            iteration_ns=iteration,
+            forward_ns=row[kernel.FORWARD_NS],
+            stall_forward_ns=row[kernel.STALL_FORWARD_NS],
+            stall_backward_ns=row[kernel.STALL_BACKWARD_NS],
+            recompute_ns=row[kernel.RECOMPUTE_NS],
+            peak_bytes=row[kernel.PEAK_BYTES],
+            throughput=duration / iteration if iteration else 1.0,
+            offloaded_bytes=moved,
+            prefetched_bytes=moved,
+            d2h_busy_ns=row[kernel.D2H_BUSY_NS],
+            h2d_busy_ns=row[kernel.H2D_BUSY_NS],
+            d2h_utilisation=row[kernel.D2H_BUSY_NS] / iteration if iteration else 0.0,
+            h2d_utilisation=row[kernel.H2D_BUSY_NS] / iteration if iteration else 0.0,
+        )
+
+    def _infeasibility(self, row: list[int]) -> Infeasibility:
+        from slackswap.cost_model import kernel
+
+        profile = self.problem.profile
+        phase = {
+            kernel.STUCK_FORWARD: Phase.FORWARD,
+            kernel.STUCK_BACKWARD: Phase.BACKWARD,
+            kernel.STUCK_INPUTS: Phase.INPUTS,
+        }[row[kernel.OUTCOME]]
+        op, again, tensor = (
+            row[kernel.STUCK_OP], row[kernel.STUCK_RECOMPUTE], row[kernel.STUCK_TENSOR]
+        )
+        ops: Sequence[object] = profile.forward if phase is Phase.FORWARD else profile.backward
+        return Infeasibility(
+            phase=phase,
+            op_index=op,
+            op="" if phase is Phase.INPUTS else ops[op].name,  # type: ignore[attr-defined]
+            recompute=None if again < 0 else profile.forward[again].name,
+            tensor=None if tensor < 0 else profile.tensors[tensor].name,
+            shortfall_bytes=row[kernel.SHORTFALL_BYTES],
+            time_ns=row[kernel.STUCK_NS],
+        )
+
+
+def _filled(rows: NDArray[np.generic] | None, used: bool, shape: tuple[int, int], blank: int | bool
+            ) -> NDArray[np.generic]:
+    kind = np.bool_ if isinstance(blank, bool) else np.int64
+    if not used:
+        return np.empty((0, shape[1]), dtype=kind)
+    if rows is None:
+        return np.full(shape, blank, dtype=kind)
+    return np.ascontiguousarray(np.atleast_2d(rows), dtype=kind)
+
+
+def _per_size(nbytes: Ints, duration_of: object) -> Ints:
+    # In Python integers: bytes x 10^9 overflows 64 bits above 9.2 GB.
+    sizes, place = np.unique(nbytes, return_inverse=True)
+    durations = [duration_of(size) for size in sizes.tolist()]  # type: ignore[operator]
+    return np.array(durations, dtype=np.int64)[place]
+
+
+def _check_agreement(kernel: Evaluation, traced: Evaluation) -> None:
+    if kernel != replace(traced, memory_curve=None, timeline=None):
+        raise EnginesDisagree(
+            f"kernel and reference differ: {kernel} and {traced.to_dict()}",
+            where="cost model", fix="this is a bug: please report the problem and the plan",
+        )
+
+
+def _in_list(error: InvalidPlan, number: int) -> InvalidPlan:
+    return InvalidPlan(error.what, where=f"plans[{number}]: {error.where}", fix=error.fix)
+
+
+def _reference_in_list(problem: Problem, plan: Plan, number: int) -> Evaluation:
+    try:
+        return replace(reference.simulate(problem, plan), memory_curve=None, timeline=None)
+    except InvalidPlan as error:
+        raise _in_list(error, number) from error
