@@ -1,0 +1,232 @@
+"""GPUs with their host links: what a transfer costs, and where each figure comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from types import MappingProxyType
+
+from slackswap.hardware import Hardware
+
+#: Fixed time of one transfer, in nanoseconds. An asynchronous copy through a DMA engine pays a
+#: launch of about 2 µs, the engine's set-up, and an event that another stream waits for; small
+#: pinned copies on PCIe are seen to take 8 to 12 µs whatever their size.
+TRANSFER_LATENCY_NS = 10_000
+
+_G = 10**9
+_T = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU of the catalogue.
+
+    Attributes
+    ----------
+    hardware : Hardware
+        Measured link, device memory and peak rates; `flops_per_s` is the dense rate at
+        `precision`.
+    precision : str
+        Number format that `hardware.flops_per_s` is for.
+    fp32_flops_per_s : int
+        Dense rate of fp32 models. Where tensor cores have a TF32 mode it is that one, since
+        cuDNN's convolutions use it by default.
+    launch_year : int
+        Year of introduction.
+    link : str
+        Kind of host link.
+    link_bytes_per_s : int
+        Theoretical rate of the link in one direction.
+    source : str
+        Where the rates come from.
+    link_source : str
+        Where the measured link rate comes from, or what it is inferred from.
+    """
+
+    hardware: Hardware
+    precision: str
+    fp32_flops_per_s: int
+    launch_year: int
+    link: str
+    link_bytes_per_s: int
+    source: str
+    link_source: str
+
+    @property
+    def name(self) -> str:
+        """Name in the catalogue."""
+        return self.hardware.name
+
+
+#: Theoretical bytes per second of a link in one direction, 128b/130b encoding taken off and
+#: rounded as vendors quote it.
+LINK_BYTES_PER_S: Mapping[str, int] = MappingProxyType(
+    {
+        "PCIe 3.0 x16": 16 * _G,
+        "PCIe 4.0 x16": 31_500_000_000,
+        "PCIe 5.0 x16": 63 * _G,
+        "NVLink-C2C": 450 * _G,
+    }
+)
+
+
+def _device(
+    name: str,
+    *,
+    year: int,
+    tflops: float,
+    precision: str,
+    fp32_tflops: float,
+    hbm_gb_per_s: float,
+    memory_gb: int,
+    link: str,
+    out_gb_per_s: float,
+    in_gb_per_s: float,
+    source: str,
+    link_source: str,
+) -> Device:
+    hardware = Hardware(
+        name=name,
+        d2h_bytes_per_s=round(out_gb_per_s * _G),
+        h2d_bytes_per_s=round(in_gb_per_s * _G),
+        latency_ns=TRANSFER_LATENCY_NS,
+        device_bytes=memory_gb * _G,
+        flops_per_s=round(tflops * _T),
+        memory_bytes_per_s=round(hbm_gb_per_s * _G),
+    )
+    return Device(
+        hardware, precision, round(fp32_tflops * _T), year, link, LINK_BYTES_PER_S[link], source,
+        link_source,
+    )
+
+
+_A100_LINK = "pinned copies on PCIe 4.0 A100 hosts measure 24.8 to 26 GB/s; 25 taken"
+_H100_LINK = "pinned copies on PCIe 5.0 H100 hosts measure 52.8 to 55 GB/s; 53 taken"
+_GH200_LINK = "346 GB/s measured host to device; device to host about 15% less"
+
+_DEVICES = (
+    _device(
+        "titan-x", year=2015, tflops=7.0, precision="fp32", fp32_tflops=7.0, hbm_gb_per_s=336.5,
+        memory_gb=12, link="PCIe 3.0 x16", out_gb_per_s=12.8, in_gb_per_s=12.8,
+        source="NVIDIA GeForce GTX Titan X (Maxwell) data, at boost clock",
+        link_source="DMA rate of pinned copies measured by the vDNN authors, 2016",
+    ),
+    _device(
+        "p100", year=2016, tflops=21.2, precision="fp16", fp32_tflops=10.6, hbm_gb_per_s=732,
+        memory_gb=16, link="PCIe 3.0 x16", out_gb_per_s=12.9, in_gb_per_s=11.7,
+        source="NVIDIA Tesla P100 white paper (SXM2)",
+        link_source="pinned copies, measured each way",
+    ),
+    _device(
+        "v100", year=2017, tflops=125, precision="fp16", fp32_tflops=15.7, hbm_gb_per_s=900,
+        memory_gb=32, link="PCIe 3.0 x16", out_gb_per_s=12, in_gb_per_s=12,
+        source="NVIDIA Tesla V100 data sheet (SXM2, 32 GB)",
+        link_source="pinned copies, measured",
+    ),
+    _device(
+        "a100-40gb", year=2020, tflops=312, precision="bf16", fp32_tflops=156,
+        hbm_gb_per_s=1555, memory_gb=40, link="PCIe 4.0 x16", out_gb_per_s=25, in_gb_per_s=25,
+        source="NVIDIA A100 data sheet (SXM, 40 GB)", link_source=_A100_LINK,
+    ),
+    _device(
+        "a100-80gb", year=2020, tflops=312, precision="bf16", fp32_tflops=156,
+        hbm_gb_per_s=2039, memory_gb=80, link="PCIe 4.0 x16", out_gb_per_s=25, in_gb_per_s=25,
+        source="NVIDIA A100 data sheet (SXM, 80 GB)", link_source=_A100_LINK,
+    ),
+    _device(
+        "a100-80gb-pcie", year=2021, tflops=312, precision="bf16", fp32_tflops=156,
+        hbm_gb_per_s=1935, memory_gb=80, link="PCIe 4.0 x16", out_gb_per_s=25, in_gb_per_s=25,
+        source="NVIDIA A100 data sheet (PCIe, 80 GB)", link_source=_A100_LINK,
+    ),
+    _device(
+        "h100-sxm", year=2022, tflops=989, precision="bf16", fp32_tflops=494.5,
+        hbm_gb_per_s=3350, memory_gb=80, link="PCIe 5.0 x16", out_gb_per_s=53, in_gb_per_s=53,
+        source="NVIDIA H100 data sheet (SXM5), dense", link_source=_H100_LINK,
+    ),
+    _device(
+        "h100-pcie", year=2022, tflops=756, precision="bf16", fp32_tflops=378,
+        hbm_gb_per_s=2000, memory_gb=80, link="PCIe 5.0 x16", out_gb_per_s=53, in_gb_per_s=53,
+        source="NVIDIA H100 data sheet (PCIe), dense", link_source=_H100_LINK,
+    ),
+    _device(
+        "h200", year=2024, tflops=989, precision="bf16", fp32_tflops=494.5, hbm_gb_per_s=4800,
+        memory_gb=141, link="PCIe 5.0 x16", out_gb_per_s=53, in_gb_per_s=53,
+        source="NVIDIA H200 data sheet (SXM), dense",
+        link_source="inferred from the H100, which has the same link",
+    ),
+    _device(
+        "gh200-96gb", year=2023, tflops=989, precision="bf16", fp32_tflops=494.5,
+        hbm_gb_per_s=4000, memory_gb=96, link="NVLink-C2C", out_gb_per_s=294, in_gb_per_s=346,
+        source="NVIDIA GH200 data sheet (96 GB HBM3), dense", link_source=_GH200_LINK,
+    ),
+    _device(
+        "gh200-144gb", year=2024, tflops=989, precision="bf16", fp32_tflops=494.5,
+        hbm_gb_per_s=4900, memory_gb=144, link="NVLink-C2C", out_gb_per_s=294, in_gb_per_s=346,
+        source="NVIDIA GH200 data sheet (144 GB HBM3e), dense", link_source=_GH200_LINK,
+    ),
+    _device(
+        "rtx3090", year=2020, tflops=71, precision="fp16", fp32_tflops=35.6, hbm_gb_per_s=936,
+        memory_gb=24, link="PCIe 4.0 x16", out_gb_per_s=26, in_gb_per_s=26,
+        source="NVIDIA Ampere GA102 white paper, dense, fp32 accumulation",
+        link_source="pinned copies, measured",
+    ),
+    _device(
+        "rtx4090", year=2022, tflops=165, precision="fp16", fp32_tflops=82.6, hbm_gb_per_s=1008,
+        memory_gb=24, link="PCIe 4.0 x16", out_gb_per_s=26, in_gb_per_s=26,
+        source="NVIDIA Ada white paper, dense, fp32 accumulation",
+        link_source="pinned copies, measured",
+    ),
+    _device(
+        "mi300x", year=2023, tflops=1307, precision="bf16", fp32_tflops=653.7,
+        hbm_gb_per_s=5300, memory_gb=192, link="PCIe 5.0 x16", out_gb_per_s=53, in_gb_per_s=53,
+        source="AMD Instinct MI300X data sheet, dense",
+        link_source="no measurement found; assumed as on the H100, which has the same link",
+    ),
+)
+_BY_NAME: Mapping[str, Device] = MappingProxyType({device.name: device for device in _DEVICES})
+
+#: What profiles are priced for, and planned on, unless they say otherwise.
+DEFAULT_HARDWARE: Hardware = _BY_NAME["a100-80gb"].hardware
+
+
+def find_device(name: str) -> Device | None:
+    """Return the catalogue entry of this name, or None."""
+    return _BY_NAME.get(name)
+
+
+def find_hardware(name: str) -> Hardware | None:
+    """Return the hardware of this name, or None."""
+    device = _BY_NAME.get(name)
+    return None if device is None else device.hardware
+
+
+def hardware_names() -> tuple[str, ...]:
+    """Return the names of the catalogue, oldest device first within a vendor."""
+    return tuple(_BY_NAME)
+
+
+def compute_growth(old: Device, new: Device) -> Fraction:
+    """How many times the peak arithmetic rate of `old` that of `new` is, each at its precision."""
+    return Fraction(_rate(new.hardware.flops_per_s), _rate(old.hardware.flops_per_s))
+
+
+def link_growth(old: Device, new: Device) -> Fraction:
+    """How many times the theoretical link rate of `old` that of `new` is."""
+    return Fraction(new.link_bytes_per_s, old.link_bytes_per_s)
+
+
+def for_fp32(hardware: Hardware) -> Hardware:
+    """Return the hardware with the arithmetic rate of fp32 models.
+
+    The device is known by its name, of which `Hardware.with_link` and `Hardware.with_duplex` keep
+    the first word. A hardware outside the catalogue is taken to state its fp32 rate already.
+    """
+    device = _BY_NAME.get(hardware.name.partition(" ")[0])
+    return hardware if device is None else replace(hardware, flops_per_s=device.fp32_flops_per_s)
+
+
+def _rate(flops_per_s: int | None) -> int:
+    # Every device of the catalogue states its rate.
+    assert flops_per_s is not None
+    return flops_per_s
