@@ -52,7 +52,9 @@ def repeated_layers(profile: Profile) -> frozenset[int]:
     return frozenset(layer for layer, found in signatures.items() if found == commonest)
 
 
-def hideable_in_forward(profile: Profile, hardware: Hardware, *, blocks_only: bool = False) -> Hideable:
+def hideable_in_forward(
+    profile: Profile, hardware: Hardware, *, blocks_only: bool = False
+) -> Hideable:
     """Return what the link of `hardware` can hide during the forward pass of `profile`.
 
     Parameters

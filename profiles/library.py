@@ -101,10 +101,10 @@ def _transformer(
     )
 
 
-def _convnet(model: str, batch: int, description: str) -> _Recipe:
+def _convnet(model: str, batch: int, description: str, **options: Any) -> _Recipe:
     return _Recipe(
         "slackswap.profiles.convnet:convnet_profile", model, batch, None, "titan-x",
-        f"{description}, batch {batch}, fp32", MappingProxyType({}),
+        f"{description}, batch {batch}, fp32", MappingProxyType(options),
     )
 
 
@@ -133,8 +133,9 @@ _RECIPES: Mapping[str, _Recipe] = MappingProxyType(
             "LLAMA3_8B", 2, 4096, "Llama-3-8B, norms and repeated keys as Hugging Face writes them",
             fused=False,
         ),
+        # As vDNN's experiments: cuDNN pooling, without indices. ResNet-50 as PyTorch runs it.
         "vgg16": _convnet("VGG16", 64, "VGG-16"),
-        "resnet50": _convnet("RESNET50", 64, "ResNet-50"),
+        "resnet50": _convnet("RESNET50", 64, "ResNet-50", pool_indices=True),
     }
 )
 

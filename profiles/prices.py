@@ -31,6 +31,10 @@ FLAG = 1
 #: scores again, then the gradients of value, probabilities, query and key (Dao 2022, section 3).
 ATTENTION_BACKWARD_FACTOR = Fraction(5, 2)
 
+#: How many times longer each gradient of a convolution takes than its forward pass, on average:
+#: cnn-benchmarks' times on a Titan X give 1.27 (VGG-16) and 1.18 (ResNet-50).
+CONV_GRADIENT_FACTOR = Fraction(5, 4)
+
 #: Mixed precision with Adam: bf16 weights and gradients, fp32 master weights and two fp32 moments
 #: (Rajbhandari 2020, section 3.1).
 MIXED_ADAM_BYTES_PER_PARAMETER = 2 + 2 + 4 + 4 + 4
@@ -70,8 +74,8 @@ class Prices:
 
     gemm_efficiency: float = 0.65
     attention_efficiency: float = 0.55
-    conv3x3_efficiency: float = 1.13
-    conv_efficiency: float = 0.5
+    conv3x3_efficiency: float = 1.07
+    conv_efficiency: float = 0.36
     memory_efficiency: float = 0.8
     launch_ns: int = 2_000
     with_head: bool = True
@@ -246,6 +250,45 @@ def nll(tokens: int, classes: int) -> Price:
     """Negative log likelihood: reads one entry a row; backward writes a whole gradient."""
     entries = tokens * (FP32 + INDEX)
     return Price(stream(entries), stream(FP32 * tokens * classes, entries))
+
+
+def convolution(
+    pixels: int, channels_in: int, channels_out: int, kernel: int, *, stride: int, nbytes_in: int,
+    bias: bool, input_gradient: bool,
+) -> Price:
+    """Convolution: `pixels` of its result over the batch, fp32.
+
+    Algorithms that need no workspace are assumed, as a training step short of memory would choose.
+    """
+    weights = kernel * kernel * channels_in * channels_out
+    nbytes_out = FP32 * pixels * channels_out
+    launch = Kernel(
+        "conv3x3" if (kernel, stride) == (3, 1) else "conv",
+        2 * pixels * weights, nbytes_in + FP32 * weights + nbytes_out,
+    )
+    slower = Kernel(launch.rate, int(launch.flops * CONV_GRADIENT_FACTOR), launch.nbytes)
+    gradients = (slower,) * (1 + input_gradient)  # of the weights, and of the input
+    return Price((launch,), gradients + (stream(nbytes_out) if bias else ()))
+
+
+def batch_norm(nbytes: int) -> Price:
+    """Statistics, then normalisation; backward two sums, then the gradient."""
+    return Price(stream(nbytes, 2 * nbytes), stream(2 * nbytes, 3 * nbytes))
+
+
+def pool(nbytes_in: int, nbytes_out: int) -> Price:
+    """Pooling; backward reads input, result and its gradient, and writes the input's gradient."""
+    return Price(stream(nbytes_in + nbytes_out), stream(2 * nbytes_in + 2 * nbytes_out))
+
+
+def in_place_relu(price: Price, nbytes: int) -> Price:
+    """Follow an operation by a ReLU on its own result; backward makes a second gradient of it."""
+    return Price(
+        price.forward + stream(2 * nbytes),
+        stream(3 * nbytes) + price.backward,
+        price.workspace,
+        price.backward_workspace + nbytes,
+    )
 
 
 def accumulate(nbytes: int) -> Price:
