@@ -118,7 +118,8 @@ class _Net:
         edge = x.edge // 2
         nbytes = self.nbytes(x.channels, edge)
         y = self.tape.tensor(name, nbytes)
-        writes, saves = (y,), (x.tensor, y)
+        writes: tuple[int, ...] = (y,)
+        saves = (x.tensor, y)
         if self.pool_indices:
             indices = self.tape.tensor(
                 f"{name}.indices", nbytes // FP32 * INDEX, differentiable=False

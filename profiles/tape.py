@@ -9,6 +9,7 @@ several readers their gradients are summed, in place when nobody else holds the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -133,6 +134,7 @@ class Tape:
         gradients = _Gradients([tensor.nbytes for tensor in self._tensors])
         gradients.create(root)
         ops: list[BackwardOp] = []
+        sums: Counter[int] = Counter()
         for op in reversed(self._ops):
             incoming = [tensor for tensor in op.writes if tensor in gradients]
             if not incoming:  # a mask, an index: nothing flows back
@@ -159,19 +161,26 @@ class Tape:
                 gradients.release(tensor)
             for tensor, storage in zip(receivers, produced, strict=True):
                 if tensor in gradients:
-                    ops.append(self._accumulation(tensor, storage, gradients, op.layer))
+                    sums[tensor] += 1
+                    name = f"{self._tensors[tensor].name}.accumulate"
+                    ops.append(
+                        self._accumulation(
+                            name if sums[tensor] == 1 else f"{name}{sums[tensor]}",
+                            tensor, storage, gradients, op.layer,
+                        )
+                    )
                 else:
                     gradients.bind(tensor, storage)
         return ops
 
     def _accumulation(
-        self, tensor: int, storage: int, gradients: _Gradients, layer: int
+        self, name: str, tensor: int, storage: int, gradients: _Gradients, layer: int
     ) -> BackwardOp:
         carried = gradients.live
         peak = gradients.accumulate(tensor, storage)
         kernels = table.accumulate(self.nbytes(tensor)).forward
         return BackwardOp(
-            name=f"{self._tensors[tensor].name}.accumulate",
+            name=name,
             duration_ns=duration_ns(kernels, self._hardware, self._prices),
             workspace=peak,
             carried=carried,
