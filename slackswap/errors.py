@@ -9,7 +9,7 @@ class SlackSwapWarning(UserWarning):
     """Something worth knowing that does not stop the work."""
 
 
-class SlackSwapError(Exception):
+class SlackSwapError(Exception):  # noqa: N818
     """Base of every error this package raises on purpose.
 
     Parameters
