@@ -1,1 +1,1 @@
-"""TODO."""
+"""Planners by rule: SlackSwap, and prior systems as planners of the same problem."""

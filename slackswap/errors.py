@@ -9,7 +9,7 @@ class SlackSwapWarning(UserWarning):
     """Something worth knowing that does not stop the work."""
 
 
-class SlackSwapError(Exception):  # noqa: N818
+class SlackSwapError(Exception):
     """Base of every error this package raises on purpose.
 
     Parameters

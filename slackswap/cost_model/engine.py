@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from slackswap.cost_model import reference
 from slackswap.errors import EnginesDisagree, InvalidPlan, SlackSwapError
-from slackswap.graph import Graph
 from slackswap.hardware import Hardware
 from slackswap.plan import Plan
 from slackswap.problem import Problem
-from slackswap.profile import ALL_ACTIONS, Action
+from slackswap.profile import ALL_ACTIONS
 from slackswap.result import Evaluation, Infeasibility, Phase
 
 EngineName = Literal["kernel", "reference"]

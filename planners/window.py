@@ -1,0 +1,45 @@
+"""Where memory is short, and which tensors can relieve it there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from slackswap.graph import Bools, Graph
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalOp:
+    """The op at which keeping everything takes most memory.
+
+    Attributes
+    ----------
+    index : int
+        Place among forward ops followed by backward ops.
+    start_ns : int
+        When it starts if nothing stalls or runs again.
+    level_bytes : int
+        Memory in use while it runs.
+    """
+
+    index: int
+    start_ns: int
+    level_bytes: int
+
+
+def critical_op(graph: Graph) -> CriticalOp:
+    """Return the op at which keeping everything takes most memory; the first of equals."""
+    levels = np.concatenate(graph.keep_all_levels())
+    durations = np.concatenate([graph.forward_ns, graph.backward_ns])
+    index = int(np.argmax(levels)) if len(levels) else 0
+    return CriticalOp(index, int(durations[:index].sum()), int(levels.max(initial=0)))
+
+
+def away_at(graph: Graph, op: CriticalOp) -> Bools:
+    """Saved tensors whose forward uses are over before an op and whose first need comes after it.
+
+    Swapping or dropping these relieves the op; swapping or dropping others does not.
+    """
+    first_need = graph.n_forward + graph.first_backward_read
+    return graph.is_saved & (graph.last_forward_use < op.index) & (first_need > op.index)
