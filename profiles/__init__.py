@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from slackswap.profiles.catalogue import DEFAULT_HARDWARE, find_hardware, hardware_names
     from slackswap.profiles.hideable import hideable_fraction
+    from slackswap.profiles.importers import import_profile
+    from slackswap.profiles.importers.table import from_frame
     from slackswap.profiles.library import (
         find_profile,
         library_entries,
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 _HOME = {
     "catalogue": ("DEFAULT_HARDWARE", "find_hardware", "hardware_names"),
     "hideable": ("hideable_fraction",),
+    "importers": ("import_profile",),
+    "importers.table": ("from_frame",),
     "library": ("find_profile", "library_entries", "profile_hardware", "profile_names"),
     "prices": ("Prices",),
     "random_dag": (
@@ -48,8 +52,10 @@ __all__ = [
     "deep_chain_profile",
     "find_hardware",
     "find_profile",
+    "from_frame",
     "hardware_names",
     "hideable_fraction",
+    "import_profile",
     "layered_profile",
     "library_entries",
     "profile_hardware",
