@@ -26,6 +26,7 @@ import numpy as np
 from slackswap.cost_model.engine import KEEP, RECOMPUTE, SWAP, Codes, Scorer
 from slackswap.errors import Infeasible
 from slackswap.graph import Bools, Ints
+from slackswap.hardware import Hardware
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
 from slackswap.planners.closure import ClosureOrder, rank_by_closure
@@ -39,6 +40,7 @@ from slackswap.planners.ordering import (
 from slackswap.planners.repair import permitted_actions, repair
 from slackswap.planners.window import away_at, critical_op
 from slackswap.problem import Problem
+from slackswap.profile import BackwardOp, ForwardOp, Profile, Tensor
 
 #: Shares of the link budget tried first; the best is then refined by `_STEPS`.
 _SHARES = (1.0, 0.9, 0.6)
@@ -84,6 +86,22 @@ class SlackSwap:
     name: ClassVar[str] = "slackswap"
     version: ClassVar[str] = "1"
     capabilities: ClassVar[Capabilities] = Capabilities()
+
+    def warm_up(self) -> None:
+        """Load the compiled parts on a problem of two ops."""
+        tensors = (Tensor("a", 8), Tensor("u", 8), Tensor("b", 8))
+        forward = (
+            ForwardOp("fa", 8, (), (0,)),
+            ForwardOp("fu", 1, (0,), (1,)),
+            ForwardOp("fb", 8, (1,), (2,)),
+        )
+        backward = (BackwardOp("bb", 8, (2,)), BackwardOp("ba", 8, (0,)))
+        problem = Problem(
+            Profile("warm-up", "random", tensors, forward, backward),
+            Hardware("warm-up", 10**9, 10**9),
+            23,
+        )
+        _Sweep(self, problem, None).run()
 
     def plan(
         self, problem: Problem, *, rng: random.Random, time_limit: float | None, report: Report

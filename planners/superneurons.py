@@ -1,0 +1,202 @@
+"""SuperNeurons: recompute what is cheap, cache the rest on the device, evict the least recent.
+
+Wang, Ye, Zhao, Wu, Li, Song, Xu, Kraska: *SuperNeurons: Dynamic GPU Memory Management for Training
+Deep Neural Networks*, PPoPP 2018, arXiv:1801.04380.
+
+The rule
+    Outputs of CONV, FC, JOIN, FORK and CONCAT layers are checkpoints; every other saved output is
+    recomputed from the checkpoint before it. Checkpoints live in a least-recently-used cache and
+    leave for the host only when an allocation fails. In backward, each checkpoint layer fetches
+    what the checkpoint layer before it needs. No bandwidth, no time enters any decision.
+    A segment between checkpoints is recomputed *speed-centric* (each output kept once remade)
+    while its bytes stay under `l_peak`, the largest need of a single layer, else
+    *memory-centric* (remade for each reader).
+
+Transformers
+    FC and CONV are matrix products and attention, JOIN is a residual sum; embeddings and the loss
+    are checkpoints as well. Kindest readings: nothing is recomputed or moved while everything
+    fits; of the checkpoints that backward does not read itself, residual sums are cached where a
+    segment starts from them, while a product (a query before its rotary embedding, scores before
+    their softmax) counts to the segment, which frees more; ``unread_checkpoints`` has the other
+    readings. The name ``superneurons-ungated`` is the rule without its prefetch gate.
+
+Beyond the plan language
+    Memory-centric recomputation: a saved tensor is made once and then stays, so every segment is
+    speed-centric here, which is the faster of the two. Eviction during the backward pass, and of
+    tensors that the forward pass reads again. Its choice of convolution algorithms.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from slackswap.cost_model.engine import KEEP, RECOMPUTE, Codes, Scorer
+from slackswap.graph import Bools, Graph
+from slackswap.plan import Plan
+from slackswap.planner import Capabilities, Report
+from slackswap.planners.eviction import evict
+from slackswap.planners.fitting import checked, out_of_reach, permitted
+from slackswap.planners.layers import is_of
+from slackswap.problem import Problem
+from slackswap.profile import Profile
+
+#: Kinds whose outputs are cheap to make again; all others are checkpoints.
+CHEAP_KINDS = frozenset({"norm", "elementwise", "dropout", "random", "softmax", "pool"})
+
+
+#: Kinds that join branches.
+JOIN_KINDS = frozenset({"residual"})
+
+
+@dataclass(frozen=True, slots=True)
+class SuperNeurons:
+    """Recompute cheap outputs, and evict checkpoints least recently used first.
+
+    Parameters
+    ----------
+    prefetch_gate : bool
+        Whether a checkpoint is fetched one checkpoint layer ahead, as in the original, or as soon
+        as memory allows.
+    unread_checkpoints : {"joins", "all", "none"}
+        Which checkpoints that only segments need, and backward itself does not, are cached.
+    """
+
+    name: ClassVar[str] = "superneurons"
+    version: ClassVar[str] = "1"
+    capabilities: ClassVar[Capabilities] = Capabilities()
+
+    prefetch_gate: bool = True
+    unread_checkpoints: Literal["joins", "all", "none"] = "joins"
+
+    def plan(
+        self, problem: Problem, *, rng: random.Random, time_limit: float | None, report: Report
+    ) -> Plan:
+        """Return the plan of the rule.
+
+        Raises
+        ------
+        Infeasible
+            When memory runs out with every checkpoint evicted.
+        """
+        scorer = Scorer(problem)
+        profile, graph = problem.profile, scorer.graph
+        as_it_is = permitted(scorer, scorer.default)
+        if scorer.score(as_it_is).feasible[0]:
+            return scorer.decode(as_it_is)
+
+        cheap = _ops_of(profile, CHEAP_KINDS)
+        codes = permitted(scorer, self._segments(scorer, cheap))
+        # Idle tensors are touched last when their last forward reader runs.
+        by_age = np.lexsort((np.arange(graph.n_tensors), graph.last_forward_use))
+        evictions = evict(scorer, codes, by_age)
+        if not evictions.fits:
+            raise out_of_reach(problem, "SuperNeurons")
+        plan = scorer.decode(evictions.codes)
+        names = [tensor.name for tensor in profile.tensors]
+        speed, memory = _segment_modes(profile, graph, cheap, codes)
+        report(
+            evicted=len(evictions.failed_at),
+            speed_centric_segments=speed,
+            memory_centric_segments=memory,
+        )
+        return checked(
+            problem,
+            Plan(
+                plan.actions,
+                offload_gates={
+                    names[t]: op - 1
+                    for t, op in evictions.failed_at.items()
+                    if op - 1 > graph.producer[t]
+                },
+                prefetch_gates=(
+                    _one_checkpoint_ahead(profile, evictions.failed_at)
+                    if self.prefetch_gate
+                    else {}
+                ),
+            ),
+            "SuperNeurons",
+        )
+
+    def _segments(self, scorer: Scorer, cheap: Bools) -> Codes:
+        graph = scorer.graph
+        joined = _ops_of(scorer.problem.profile, JOIN_KINDS)
+        made_by_cheap = ~graph.is_input & cheap[np.maximum(graph.producer, 0)]
+        codes = scorer.default.copy()
+        codes[graph.is_saved & made_by_cheap] = RECOMPUTE
+        if self.unread_checkpoints != "none":
+            stored = _read_by_closures(graph, codes) & ~made_by_cheap
+            if self.unread_checkpoints == "joins":
+                stored &= joined[np.maximum(graph.producer, 0)]
+            codes[stored] = KEEP
+        return codes
+
+
+@dataclass(frozen=True, slots=True)
+class SuperNeuronsUngated(SuperNeurons):
+    """SuperNeurons whose checkpoints come back as soon as memory allows."""
+
+    name: ClassVar[str] = "superneurons-ungated"
+
+    prefetch_gate: bool = False
+
+
+def _ops_of(profile: Profile, kinds: frozenset[str]) -> Bools:
+    return np.array([is_of(op, kinds) for op in profile.forward], dtype=np.bool_)
+
+
+def _read_by_closures(graph: Graph, codes: Codes) -> Bools:
+    """Tensors read by ops that run again for recomputed ones, through dropped intermediates."""
+    read = np.zeros(graph.n_tensors, dtype=np.bool_)
+    needed = graph.is_saved & (codes == RECOMPUTE)
+    for op in range(graph.n_forward - 1, -1, -1):
+        if needed[graph.forward_writes[op]].any():
+            reads = graph.forward_reads[op]
+            read[reads] = True
+            needed[reads] |= codes[reads] == RECOMPUTE
+    return read & ~graph.is_input
+
+
+def _one_checkpoint_ahead(profile: Profile, swapped: Iterable[int]) -> dict[str, int]:
+    """Gate each tensor at the last checkpoint layer whose backward starts before its own."""
+    graph = profile.graph
+    checkpoint_ops = [
+        j
+        for j, op in enumerate(profile.backward)
+        if op.reads and not is_of(op, CHEAP_KINDS)
+    ]
+    gates = {}
+    for t in swapped:
+        own = int(graph.first_backward_read[t])
+        before = int(np.searchsorted(checkpoint_ops, own, side="left"))
+        if own >= 0 and before > 0:
+            gates[profile.tensors[t].name] = checkpoint_ops[before - 1]
+    return gates
+
+
+def _segment_modes(
+    profile: Profile, graph: Graph, cheap: Bools, codes: Codes
+) -> tuple[int, int]:
+    """Count the segments under `l_peak` and those over it."""
+    touched = [
+        int(graph.nbytes[list({*op.reads, *op.writes})].sum()) + op.workspace
+        for op in profile.forward
+    ]
+    touched += [
+        int(graph.nbytes[list(op.reads)].sum()) + op.workspace for op in profile.backward
+    ]
+    l_peak = max(touched, default=0)
+    remade = graph.is_saved & (codes == RECOMPUTE)
+    sizes: list[int] = []
+    for op in range(graph.n_forward):
+        if not cheap[op] or op == 0 or not cheap[op - 1]:
+            sizes.append(0)
+        writes = graph.forward_writes[op]
+        sizes[-1] += int(graph.nbytes[writes[remade[writes]]].sum())
+    segments = [size for size in sizes if size]
+    over = sum(size > l_peak for size in segments)
+    return len(segments) - over, over
