@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         profile_hardware,
         profile_names,
     )
+    from slackswap.profiles.plots import profile_figure, write_profile_plot
     from slackswap.profiles.prices import Prices
     from slackswap.profiles.random_dag import (
         deep_chain_profile,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         random_problem,
         random_profile,
     )
+    from slackswap.profiles.summary import ProfileSummary, summarise
     from slackswap.profiles.transformer import TransformerModel, transformer_profile
 
 _HOME = {
@@ -34,6 +36,7 @@ _HOME = {
     "importers": ("import_profile",),
     "importers.table": ("from_frame",),
     "library": ("find_profile", "library_entries", "profile_hardware", "profile_names"),
+    "plots": ("profile_figure", "write_profile_plot"),
     "prices": ("Prices",),
     "random_dag": (
         "deep_chain_profile",
@@ -41,6 +44,7 @@ _HOME = {
         "random_problem",
         "random_profile",
     ),
+    "summary": ("ProfileSummary", "summarise"),
     "transformer": ("TransformerModel", "transformer_profile"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
@@ -48,6 +52,7 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "DEFAULT_HARDWARE",
     "Prices",
+    "ProfileSummary",
     "TransformerModel",
     "deep_chain_profile",
     "find_hardware",
@@ -58,11 +63,14 @@ __all__ = [
     "import_profile",
     "layered_profile",
     "library_entries",
+    "profile_figure",
     "profile_hardware",
     "profile_names",
     "random_problem",
     "random_profile",
+    "summarise",
     "transformer_profile",
+    "write_profile_plot",
 ]
 
 
