@@ -1,0 +1,239 @@
+"""Figures of results. Each function returns a Plotly figure with ``write_html``.
+
+Backgrounds are transparent and text takes the page's colour, so that a page may be light or dark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from slackswap.evaluation.palette import ACTION_COLOURS, BLUE, GREY, KIND_COLOURS, looks
+from slackswap.evaluation.statistics import performance_profiles
+
+_CLEAR = "rgba(0,0,0,0)"
+#: Legible on white and on near-black alike; pages replace it by their own.
+_TEXT = "#808080"
+_GRID = "rgba(128,128,128,0.25)"
+_ROW_PX = 24
+
+
+def ranking_figure(frame: pd.DataFrame) -> go.Figure:
+    """Throughput of every planner on one problem, with what the bound allows.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        Rows of `load_results`, all of one problem.
+    """
+    solved = frame[frame["solved"]]
+    best = (
+        solved.assign(planner=solved["planner"].astype(str))
+        .groupby("planner")
+        .agg(throughput=("throughput", "median"), stall=("stall_ns", "median"),
+             recompute=("recompute_ns", "median"), iteration=("iteration_ns", "median"))
+        .sort_values("throughput", kind="stable")
+    )
+    names = list(best.index)
+    share = 100 * best[["stall", "recompute"]].astype(float).div(
+        best["iteration"].astype(float), axis=0
+    )
+    figure = go.Figure(
+        go.Bar(
+            y=names, x=best["throughput"].to_numpy(dtype=float), orientation="h",
+            marker={"color": [BLUE if name.startswith("slackswap") else GREY for name in names]},
+            text=[f"{value:.1%}" for value in best["throughput"]], textposition="outside",
+            cliponaxis=False, customdata=share.to_numpy(),
+            hovertemplate="%{y}: %{x:.2%}<br>stall %{customdata[0]:.1f}%, recompute "
+                          "%{customdata[1]:.1f}% of the iteration<extra></extra>",
+        )
+    )
+    ceiling = _ceiling(frame)
+    if ceiling is not None:
+        # A label of its own below the axis: above the bars it would cover their figures.
+        figure.add_vline(x=ceiling, line={"color": KIND_COLOURS["stall"], "dash": "dash"})
+        figure.add_annotation(
+            x=ceiling, y=1, yref="paper", yanchor="bottom", showarrow=False, xanchor="right",
+            text=f"no plan can exceed {ceiling:.1%}", font={"color": KIND_COLOURS["stall"]},
+        )
+    _styled(figure, height=90 + _ROW_PX * max(3, len(names)), legend=False)
+    figure.update_xaxes(title="throughput (keep everything, memory unlimited = 100%)",
+                        tickformat=".0%", range=[0, 1.14])
+    figure.update_yaxes(automargin=True, gridcolor=_CLEAR)
+    figure.update_layout(margin={"t": 30})
+    return figure
+
+
+def time_figure(frame: pd.DataFrame) -> go.Figure:
+    """Where each planner's iteration goes on one problem: recompute steps, stalls."""
+    solved = frame[frame["solved"]]
+    rows = (
+        solved.assign(planner=solved["planner"].astype(str))
+        .groupby("planner")[["keep_all_ns", "recompute_ns", "stall_ns", "iteration_ns"]]
+        .median().astype(float).sort_values("iteration_ns", ascending=False, kind="stable")
+    )
+    figure = go.Figure()
+    for column, name in (("recompute_ns", "recompute"), ("stall_ns", "stall")):
+        figure.add_bar(
+            y=list(rows.index), x=(rows[column] / rows["keep_all_ns"]).to_numpy(),
+            orientation="h", name=name, marker={"color": KIND_COLOURS[name]},
+            hovertemplate=f"%{{y}}: {name} %{{x:.2%}}<extra></extra>",
+        )
+    _styled(figure, height=120 + _ROW_PX * max(3, len(rows)))
+    figure.update_layout(barmode="stack")
+    figure.update_xaxes(title="time added to the iteration", tickformat=".0%")
+    figure.update_yaxes(automargin=True, gridcolor=_CLEAR)
+    return figure
+
+
+def budget_figure(frame: pd.DataFrame) -> go.Figure:
+    """Throughput against budget on one profile and hardware, with the bound as the frontier."""
+    figure = go.Figure()
+    rows = frame[frame["budget_fraction"].notna()]
+    bound = rows[rows["bound_ns"].notna()].groupby("budget_fraction").first()
+    if len(bound):
+        figure.add_scatter(
+            x=bound.index.to_numpy(dtype=float),
+            y=(bound["keep_all_ns"] / bound["bound_ns"]).to_numpy(dtype=float),
+            mode="lines", name="no plan above", line={"color": GREY, "dash": "dot", "width": 2},
+            hovertemplate="bound at %{x:.0%}: %{y:.2%}<extra></extra>",
+        )
+    style = looks(rows["planner"].astype(str))
+    for planner, mine in rows[rows["solved"]].groupby(rows["planner"].astype(str)):
+        line = mine.groupby("budget_fraction")["throughput"].median().sort_index()
+        look = style[str(planner)]
+        figure.add_scatter(
+            x=line.index.to_numpy(dtype=float), y=line.to_numpy(dtype=float),
+            mode="lines+markers", name=str(planner),
+            line={"color": look.colour, "dash": look.dash, "width": look.width},
+            marker={"symbol": look.mark, "size": 7},
+            hovertemplate=f"{planner} at %{{x:.0%}}: %{{y:.2%}}<extra></extra>",
+        )
+    _styled(figure, height=480)
+    figure.update_xaxes(title="budget over the keep-everything peak", tickformat=".0%")
+    figure.update_yaxes(title="throughput", tickformat=".0%")
+    return figure
+
+
+def gap_figure(frame: pd.DataFrame) -> go.Figure:
+    """Certified gap against planning time: one mark a planner and problem."""
+    figure = go.Figure()
+    rows = frame[frame["solved"] & frame["gap"].notna() & frame["planning_s"].notna()]
+    style = looks(rows["planner"].astype(str))
+    for planner, mine in rows.groupby(rows["planner"].astype(str)):
+        look = style[str(planner)]
+        labels = mine["profile"].astype(str) + " at " + mine["budget"].astype(str)
+        figure.add_scatter(
+            # Zero has no place on a logarithmic axis; below these nothing can be told apart.
+            x=np.maximum(1e3 * mine["planning_s"].to_numpy(dtype=float), 0.01),
+            y=np.maximum(mine["gap"].to_numpy(dtype=float), 1e-5),
+            mode="markers", name=str(planner), text=labels,
+            marker={"color": look.colour, "symbol": look.mark, "size": 10},
+            hovertemplate=f"{planner}, %{{text}}<br>%{{x:.3g}} ms, gap %{{y:.3%}}<extra></extra>",
+        )
+    _styled(figure, height=520)
+    figure.update_xaxes(title="planning time (ms)", type="log", dtick=1)
+    figure.update_yaxes(title="gap to the proven bound", type="log", tickformat=".3~%", dtick=1)
+    return figure
+
+
+def profile_figure(frame: pd.DataFrame, value: str = "iteration_ns") -> go.Figure:
+    """Performance profiles: share of problems solved within a ratio of the best."""
+    figure = go.Figure()
+    profiles = [p for p in performance_profiles(frame, value) if p.solved]
+    style = looks(profile.planner for profile in profiles)
+    last = max((float(profile.ratios[-1]) for profile in profiles), default=1.0)
+    for profile in profiles:
+        look = style[profile.planner]
+        start = [] if profile.ratios[0] <= 1 else [1.0]
+        figure.add_scatter(
+            x=[*start, *profile.ratios, last * 1.02],
+            y=[*([0.0] * len(start)), *profile.shares, profile.shares[-1]],
+            mode="lines", line={"shape": "hv", "color": look.colour, "dash": look.dash,
+                                "width": look.width},
+            name=profile.planner,
+            hovertemplate=f"{profile.planner}: %{{y:.0%}} within %{{x:.3f}}x<extra></extra>",
+        )
+    _styled(figure, height=480)
+    what = "time of the best plan" if value == "iteration_ns" else "shortest planning time"
+    figure.update_xaxes(title=f"within this many times the {what}", type="log")
+    figure.update_yaxes(title="share of problems", tickformat=".0%", range=[0, 1.03])
+    return figure
+
+
+def action_figure(frame: pd.DataFrame) -> go.Figure:
+    """What each planner does with the saved bytes of one problem."""
+    solved = frame[frame["solved"]]
+    columns = {action: f"saved_{action}_bytes" for action in ACTION_COLOURS}
+    rows = (
+        solved.assign(planner=solved["planner"].astype(str))
+        .groupby("planner")[[*columns.values(), "throughput"]].median().astype(float)
+        .sort_values("throughput", kind="stable")
+    )
+    total = rows[list(columns.values())].sum(axis=1).replace(0.0, np.nan)
+    figure = go.Figure()
+    for action, column in columns.items():
+        figure.add_bar(
+            y=list(rows.index), x=(rows[column] / total).to_numpy(), orientation="h", name=action,
+            marker={"color": ACTION_COLOURS[action]},
+            hovertemplate=f"%{{y}}: {action} %{{x:.1%}}<extra></extra>",
+        )
+    _styled(figure, height=120 + _ROW_PX * max(3, len(rows)))
+    figure.update_layout(barmode="stack")
+    figure.update_xaxes(title="share of the saved bytes", tickformat=".0%", range=[0, 1])
+    figure.update_yaxes(automargin=True, gridcolor=_CLEAR)
+    return figure
+
+
+def search_figure(curves: Sequence[tuple[str, Sequence[Sequence[float]]]]) -> go.Figure:
+    """Best simulated time found against seconds of search.
+
+    Parameters
+    ----------
+    curves : sequence of (name, points)
+        Points are (seconds, iteration_ns) of each incumbent.
+    """
+    figure = go.Figure()
+    style = looks(name.partition(" ")[0] for name, _ in curves)
+    for name, points in curves:
+        look = style[name.partition(" ")[0]]
+        figure.add_scatter(
+            x=[point[0] for point in points],
+            y=np.minimum.accumulate([point[1] / 1e6 for point in points]),
+            mode="lines+markers", name=name,
+            line={"shape": "hv", "color": look.colour, "dash": look.dash, "width": look.width},
+            marker={"symbol": look.mark, "size": 5},
+            hovertemplate=f"{name}: %{{y:.2f}} ms after %{{x:.2f}} s<extra></extra>",
+        )
+    _styled(figure, height=420)
+    figure.update_xaxes(title="seconds of search")
+    figure.update_yaxes(title="best iteration (ms)")
+    return figure
+
+
+def _ceiling(frame: pd.DataFrame) -> float | None:
+    rows = frame[frame["bound_ns"].notna()]
+    if rows.empty:
+        return None
+    return float((rows["keep_all_ns"] / rows["bound_ns"]).astype(float).max())
+
+
+def _styled(figure: go.Figure, *, height: int, legend: bool = True) -> None:
+    axis: dict[str, Any] = {
+        "gridcolor": _GRID, "zerolinecolor": _GRID, "linecolor": _GRID, "automargin": True,
+        "title": {"standoff": 10},
+    }
+    figure.update_layout(
+        template="none", height=height, paper_bgcolor=_CLEAR, plot_bgcolor=_CLEAR,
+        font={"color": _TEXT, "size": 13, "family": "system-ui, sans-serif"},
+        margin={"l": 10, "r": 16, "t": 16, "b": 10}, showlegend=legend,
+        # Below the plot, a legend keeps the plot's width on a narrow screen.
+        legend={"orientation": "h", "yanchor": "top", "y": -0.18, "x": 0, "xanchor": "left"},
+        hoverlabel={"namelength": -1},
+    )
+    figure.update_xaxes(**axis)
+    figure.update_yaxes(**axis)

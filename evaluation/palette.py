@@ -1,0 +1,58 @@
+"""Colours and marks of the figures: one place, safe for colour-blind readers.
+
+Okabe and Ito's palette (2008), with marks and dashes beside the colours so that nothing rests on
+hue alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+SKY, PINK, YELLOW, GREY = "#56B4E9", "#CC79A7", "#F0E442", "#8A8A8A"
+
+#: What a stretch of time was spent on.
+KIND_COLOURS: Mapping[str, str] = {
+    "forward": BLUE,
+    "backward": SKY,
+    "recompute": ORANGE,
+    "stall": RED,
+    "offload": GREEN,
+    "prefetch": PINK,
+}
+#: What a plan does with saved bytes.
+ACTION_COLOURS: Mapping[str, str] = {"keep": BLUE, "swap": GREEN, "recompute": ORANGE}
+
+_HUES = (ORANGE, GREEN, PINK, SKY, YELLOW, GREY)
+_MARKS = ("square", "diamond", "triangle-up", "x", "cross", "triangle-down", "star", "pentagon")
+_DASHES = ("solid", "dash", "dot", "dashdot")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How one planner is drawn in every figure."""
+
+    colour: str
+    mark: str
+    dash: str
+    width: float
+
+
+#: The planners that figures are about keep their look whatever else is shown.
+_FIXED: Mapping[str, Look] = {
+    "slackswap": Look(BLUE, "circle", "solid", 2.6),
+    "slackswap+": Look(RED, "circle-open", "dash", 2.2),
+}
+
+
+def looks(planners: Iterable[str]) -> dict[str, Look]:
+    """Return a look for each planner: equal planners, equal looks."""
+    others = sorted(name for name in set(planners) if name not in _FIXED)
+    found = dict(_FIXED)
+    for number, name in enumerate(others):
+        found[name] = Look(
+            _HUES[number % len(_HUES)], _MARKS[number % len(_MARKS)],
+            _DASHES[number // len(_HUES) % len(_DASHES)], 1.5,
+        )
+    return found

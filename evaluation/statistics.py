@@ -1,0 +1,295 @@
+"""Comparing planners over many problems, without averaging failures away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+#: What one problem and one try are told apart by.
+PROBLEM = ["profile", "hardware", "variant", "budget", "problem"]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A performance profile (Dolan and More, 2002): share of problems solved within a ratio.
+
+    Attributes
+    ----------
+    planner : str
+        Planner.
+    ratios : float[points]
+        Ascending ratios to the best planner of each problem; starts at 1.
+    shares : float[points]
+        Share of all problems on which the planner is within that ratio. A problem that it did not
+        solve never counts.
+    solved, problems : int
+        Problems solved, and problems.
+    """
+
+    planner: str
+    ratios: Floats
+    shares: Floats
+    solved: int
+    problems: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two planners on the problems that both solved.
+
+    Attributes
+    ----------
+    planner, reference : str
+        Who is compared with whom.
+    ratio : float
+        Geometric mean of throughput over the reference's; NaN without a common problem.
+    low, high : float
+        Its 95% bootstrap interval over problems; NaN below three common problems.
+    common, only_planner, only_reference : int
+        Problems solved by both, and by one alone.
+    wins, ties, losses : int
+        Among the common ones, by simulated time.
+    """
+
+    planner: str
+    reference: str
+    ratio: float
+    low: float
+    high: float
+    common: int
+    only_planner: int
+    only_reference: int
+    wins: int
+    ties: int
+    losses: int
+
+
+def per_problem(frame: pd.DataFrame, value: str = "iteration_ns") -> pd.DataFrame:
+    """Return one row a problem, one column a planner: the median over seeds and repeats.
+
+    A planner that solved a problem with some seeds only has not solved it.
+    """
+    table = frame.assign(_value=frame[value].astype("Float64"))
+    grouped = table.groupby([*PROBLEM, "planner"], observed=True, dropna=False)
+    median = grouped["_value"].median()
+    median[~grouped["solved"].all().astype(bool)] = pd.NA
+    return median.unstack("planner")
+
+
+def performance_profiles(
+    frame: pd.DataFrame, value: str = "iteration_ns", *, planners: Sequence[str] = ()
+) -> list[Profile]:
+    """Return the performance profile of each planner.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        From `load_results`.
+    value : str
+        ``iteration_ns`` compares plans, ``planning_s`` compares planners.
+    planners : sequence of str
+        Which; all by default.
+
+    Returns
+    -------
+    list of Profile
+        Best first. For ``planning_s`` a timeout is right-censored at the limit it ran into: it may
+        have answered at any later ratio. What was not solved at all is censored at the largest.
+    """
+    from scipy.stats import CensoredData, ecdf
+
+    times = per_problem(frame, value)
+    chosen = [name for name in (planners or times.columns) if name in times.columns]
+    values = times[chosen].to_numpy(dtype=float, na_value=np.nan)
+    some = ~np.isnan(values).all(axis=1)
+    values = values[some]
+    best = np.nanmin(values, axis=1, initial=inf) if len(values) else np.empty(0)
+    # A duration of zero is as good as the smallest clock tick.
+    floor = np.maximum(best, np.finfo(float).tiny)
+    ratios = np.maximum(values, floor[:, np.newaxis]) / floor[:, np.newaxis]
+    censored_at = _censored_ratios(frame, times[chosen][some], floor, value, ratios)
+    found = []
+    for column, planner in enumerate(chosen):
+        mine = ratios[:, column]
+        solved = ~np.isnan(mine)
+        if not len(mine):
+            continue
+        if not solved.any():
+            found.append(Profile(planner, np.array([1.0]), np.array([0.0]), 0, len(mine)))
+            continue
+        data = CensoredData(uncensored=mine[solved], right=censored_at[~solved, column])
+        cdf = ecdf(data).cdf
+        found.append(
+            Profile(
+                planner, np.asarray(cdf.quantiles, dtype=float),
+                np.asarray(cdf.probabilities, dtype=float), int(solved.sum()), len(mine),
+            )
+        )
+    end = max((profile.ratios[-1] for profile in found), default=1.0) * 10
+    return sorted(found, key=lambda profile: -_area(profile, end))
+
+
+def compare(
+    frame: pd.DataFrame,
+    reference: str,
+    *,
+    rng: np.random.Generator,
+    tie: float = 1e-4,
+    planners: Sequence[str] = (),
+) -> list[Comparison]:
+    """Compare planners with one of them, each on the problems that both solved.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        From `load_results`.
+    reference : str
+        Planner that the others are compared with.
+    rng : numpy.random.Generator
+        For the bootstrap.
+    tie : float
+        Relative difference in time below which two plans tie.
+    planners : sequence of str
+        Which; all but the reference by default.
+
+    Returns
+    -------
+    list of Comparison
+        Best ratio first; planners without a common problem last.
+    """
+    times = per_problem(frame)
+    if reference not in times.columns:
+        return []
+    base = times[reference]
+    found = []
+    for planner in planners or [name for name in times.columns if name != reference]:
+        if planner not in times.columns:
+            continue
+        mine = times[planner]
+        both = (mine.notna() & base.notna()).to_numpy(dtype=bool)
+        # Throughput over throughput is time under time.
+        logs = np.log(
+            base[both].to_numpy(dtype=float) / mine[both].to_numpy(dtype=float)
+        )
+        low, high = bootstrap_interval(logs, rng)
+        found.append(
+            Comparison(
+                planner=planner,
+                reference=reference,
+                ratio=float(np.exp(logs.mean())) if len(logs) else float("nan"),
+                low=float(np.exp(low)),
+                high=float(np.exp(high)),
+                common=int(both.sum()),
+                only_planner=int((mine.notna() & base.isna()).sum()),
+                only_reference=int((mine.isna() & base.notna()).sum()),
+                wins=int((logs > tie).sum()),
+                ties=int((np.abs(logs) <= tie).sum()),
+                losses=int((logs < -tie).sum()),
+            )
+        )
+    return sorted(found, key=lambda c: (not c.common, -c.ratio if c.common else 0.0, c.planner))
+
+
+def shifted_geometric_mean(values: Sequence[float] | Floats, shift: float) -> float:
+    """Geometric mean of ``value + shift``, less the shift; NaN for no values.
+
+    The shift keeps tiny values, which are mostly noise, from ruling the mean.
+    """
+    array = np.asarray(values, dtype=float)
+    if not len(array):
+        return float("nan")
+    return float(np.exp(np.log(array + shift).mean()) - shift)
+
+
+def bootstrap_interval(
+    values: Floats, rng: np.random.Generator, *, confidence: float = 0.95
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of the mean; NaN below three values."""
+    from scipy.stats import bootstrap
+
+    if len(values) < 3:
+        return float("nan"), float("nan")
+    if np.ptp(values) == 0:
+        return float(values[0]), float(values[0])
+    interval = bootstrap(
+        (values,), np.mean, confidence_level=confidence, method="percentile", rng=rng
+    ).confidence_interval
+    return float(interval.low), float(interval.high)
+
+
+def ranking(frame: pd.DataFrame, *, shift_s: float = 0.01) -> pd.DataFrame:
+    """Return one row a planner, the best first.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``planner``, ``solved`` and ``problems``, and over the problems it solved: ``throughput``
+        (geometric mean), ``worst`` (smallest throughput), ``gap`` (largest certified gap),
+        ``stall``, ``recompute`` (mean shares of the iteration), ``link`` (mean utilisation to the
+        host), ``planning_s`` (shifted geometric mean). Planners that solved fewer problems come
+        later, whatever their means.
+    """
+    rows = []
+    # Problems that no planner solved tell nothing about planners.
+    open_to_all = frame[frame.groupby(PROBLEM, dropna=False)["solved"].transform("any")]
+    problems = open_to_all.groupby(PROBLEM, dropna=False).ngroups
+    for planner, mine in open_to_all.groupby("planner"):
+        tried = mine.groupby(PROBLEM, dropna=False)["solved"].all()
+        solved = mine[mine["solved"].astype(bool)]
+        row: dict[str, Any] = {
+            "planner": planner, "solved": int(tried.sum()), "tried": len(tried),
+            "problems": problems, "skipped": int((mine["status"] == "skipped").all()),
+        }
+        if len(solved):
+            time = solved["iteration_ns"].astype(float)
+            row |= {
+                "throughput": float(np.exp(np.log(solved["throughput"].astype(float)).mean())),
+                "worst": float(solved["throughput"].min()),
+                "gap": float(solved["gap"].max()) if solved["gap"].notna().any() else np.nan,
+                "stall": float((solved["stall_ns"] / time).mean()),
+                "recompute": float((solved["recompute_ns"] / time).mean()),
+                "link": float(solved["d2h_utilisation"].mean()),
+                "planning_s": shifted_geometric_mean(
+                    solved["planning_s"].to_numpy(dtype=float), shift_s
+                ),
+            }
+        rows.append(row)
+    columns = ["planner", "solved", "tried", "problems", "skipped", "throughput", "worst", "gap",
+               "stall", "recompute", "link", "planning_s"]
+    table = pd.DataFrame(rows, columns=columns)
+    return table.sort_values(
+        ["solved", "throughput"], ascending=False, kind="stable", ignore_index=True
+    )
+
+
+def _censored_ratios(
+    frame: pd.DataFrame, times: pd.DataFrame, floor: Floats, value: str, ratios: Floats
+) -> Floats:
+    """Ratio from which on nothing is known of a planner that did not solve a problem."""
+    largest = np.nanmax(ratios, initial=1.0) * (1 + 1e-9)
+    censored = np.full(ratios.shape, largest)
+    if value != "planning_s":
+        return censored
+    late = frame[frame["status"] == "timeout"]
+    limits = late.groupby([*PROBLEM, "planner"], dropna=False)["timeout_s"].max()
+    for key, limit in limits.items():
+        assert isinstance(key, tuple)
+        row = times.index.get_indexer([key[:-1]])[0]
+        column = times.columns.get_indexer([key[-1]])[0]
+        if row >= 0 and column >= 0:
+            censored[row, column] = max(1.0, float(limit) / floor[row])
+    return censored
+
+
+def _area(profile: Profile, end: float) -> float:
+    """Area under a performance profile over log-ratio, up to `end`: larger is better."""
+    edges = np.log(np.append(profile.ratios, end))
+    return float((np.diff(edges) * profile.shares).sum())
