@@ -1,1 +1,1 @@
-"""TODO."""
+"""The mixed-integer model of a problem: a relaxation of the simulator, solved by MathOpt."""
