@@ -167,7 +167,7 @@ def infer_dimensions(table: Mapping[str, Measurement]) -> Dimensions:
     mask = dropped.activations - softmax.activations
     itemsize = _ratio(softmax.activations * MASK_BYTES, mask, dropped, "dropout mask")
     dense = table["enc-attention-dense"]
-    hidden = _rounded_root(dense.weights // itemsize)
+    hidden = _rounded_root(_ratio(dense.weights, itemsize, dense, "weights"))
     tokens = _ratio(dense.activations, itemsize * hidden, dense, "activations")
     ffn = _ratio(table["enc-MLP-GEMM-1"].activations, itemsize * tokens,
                  table["enc-MLP-GEMM-1"], "activations")
@@ -180,6 +180,8 @@ def infer_dimensions(table: Mapping[str, Measurement]) -> Dimensions:
     embedding = table["encoder-embedding"]
     sequence = _sequence(embedding, tokens, embedding.weights - head.weights, itemsize * hidden)
     heads = _ratio(softmax.activations, itemsize * tokens * sequence, softmax, "activations")
+    if hidden % heads:
+        _misfit(softmax, f"{heads} heads do not divide a width of {hidden}")
     dimensions = Dimensions(
         tokens // sequence, sequence, hidden, heads, ffn, vocabulary, padded, itemsize
     )
@@ -192,6 +194,8 @@ def _sequence(row: Measurement, tokens: int, positions_bytes: int, position_byte
 
     The profiler sets as many positions as a sequence has tokens.
     """
+    if positions_bytes <= 2 * TOLERANCE_BYTES:
+        _misfit(row, "it has no more weights than the head, so none for positions")
     estimate = positions_bytes / position_bytes
     slack = 2 * TOLERANCE_BYTES / position_bytes
     near = [
@@ -226,7 +230,7 @@ def _ratio(amount: int, unit: int, row: Measurement, column: str) -> int:
 
 def _rounded_root(value: int) -> int:
     root = isqrt(value)
-    return max(1, root + (value - root * root > root))
+    return root + (value - root * root > root)
 
 
 def _misfit(row: Measurement, what: str) -> NoReturn:

@@ -134,15 +134,17 @@ def csv_lines(text: str, file: str) -> Iterator[tuple[Place, list[str]]]:
     """
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     while True:
+        # A quoted cell may span lines: the first is the place.
+        place = Place(file, reader.line_num + 1)
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            Place(file, reader.line_num).fail(f"is not CSV ({error})", "correct its quotes")
+            place.fail(f"is not CSV ({error})", "correct its quotes")
         if cells is None:
             return
         stripped = [cell.strip() for cell in cells]
         if any(stripped):
-            yield Place(file, reader.line_num), stripped
+            yield place, stripped
 
 
 def excerpt(value: object) -> str:
