@@ -26,6 +26,7 @@ BUILT_IN: Mapping[str, str] = {
     "swap-all": "slackswap.planners.trivial:SwapAll",
     "block-checkpointing": "slackswap.planners.checkpointing:BlockCheckpointing",
     "slackswap": "slackswap.planners.slackswap:SlackSwap",
+    "slackswap+": "slackswap.search.refine:SlackSwapPlus",
 }
 
 _registered: dict[str, Callable[[], Planner]] = {}
