@@ -1,1 +1,1 @@
-"""TODO."""
+"""The command line: one small module a command, imported only when that command runs."""

@@ -1,0 +1,166 @@
+"""``slackswap compare``: rank planners on one problem."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from slackswap.cli.inputs import (
+    BoundOption,
+    BudgetOption,
+    HardwareOption,
+    JsonOption,
+    ProfileArgument,
+    SeedOption,
+    load_problem,
+)
+
+if TYPE_CHECKING:
+    from slackswap.bound import Bound
+    from slackswap.cli.scores import Answer
+    from slackswap.problem import Problem
+
+app = typer.Typer()
+
+
+@app.command()
+def compare_command(
+    profile: ProfileArgument,
+    budget: BudgetOption,
+    planner: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--planner", "-p", metavar="PLANNER",
+            help="Planner to rank, as for `slackswap plan`; repeatable. Default: all there are.",
+        ),
+    ] = None,
+    hardware: HardwareOption = None,
+    seed: SeedOption = 0,
+    time_limit: Annotated[
+        float, typer.Option("--time-limit", metavar="SECONDS", help="Time each planner may take.")
+    ] = 10.0,
+    bound: BoundOption = "lp",
+    as_json: JsonOption = False,
+) -> None:
+    """Rank planners on one profile and budget, fastest plan first.
+
+    For example: slackswap compare gpt2-xl --budget 50% --planner slackswap --planner my.py:Mine
+    """
+    from slackswap.cli.judged import bound_beside, method_of
+    from slackswap.cli.output import Progress, print_json
+    from slackswap.registry import planner_names, resolve_planner
+
+    method = method_of(bound, allow_none=True)
+    for name in planner or ():
+        resolve_planner(name)  # a wrong name answers at once, not after the other planners
+    problem = load_problem(profile, budget, hardware)
+    with Progress(quiet=as_json) as progress:
+        progress(f"proving a lower bound ({method}) ...")
+        found, why_not = bound_beside(problem, method)
+        answers = []
+        names = tuple(dict.fromkeys(planner or planner_names()))
+        for number, name in enumerate(names, start=1):
+            progress(f"planner {number} of {len(names)}: {name} ...")
+            answers.append(_ask(problem, name, seed, time_limit, found, why_not))
+    answers = ranked(answers)
+    if as_json:
+        print_json(_document(answers))
+    else:
+        _print(problem, answers, found, why_not)
+    if not answers[0].fits:
+        raise typer.Exit(3)
+
+
+def ranked(answers: Sequence[Answer]) -> list[Answer]:
+    """Return answers by time, those without a plan that fits last; equals keep their order."""
+    return sorted(
+        answers,
+        key=lambda answer: (
+            not answer.fits,
+            answer.evaluation.iteration_ns or 0 if answer.evaluation and answer.fits else 0,
+        ),
+    )
+
+
+def _ask(
+    problem: Problem, name: str, seed: int, time_limit: float, bound: Bound | None, why_not: str
+) -> Answer:
+    """Ask one planner; whatever it does wrong becomes its row, not the end of the others."""
+    from slackswap.cli.judged import tighter
+    from slackswap.cli.scores import Answer
+    from slackswap.errors import Skipped, SlackSwapError
+    from slackswap.solving import solve
+    from slackswap.status import Status
+
+    try:
+        solution = solve(problem, name, seed=seed, time_limit=time_limit)
+        return Answer.of(solution, tighter(bound, solution.bound), why_not)
+    except Skipped as error:
+        status, reason = Status.SKIPPED, str(error)
+    except SlackSwapError as error:
+        status, reason = Status.ERROR, str(error)
+    except Exception as error:
+        status, reason = Status.ERROR, f"{type(error).__name__}: {error}"
+    return Answer(problem, name, status, None, None, bound, why_not, reason)
+
+
+def _document(answers: Sequence[Answer]) -> dict[str, Any]:
+    """Return the best answer's object, with those of all planners below ``results``."""
+    return {**answers[0].to_dict(), "results": [answer.to_dict() for answer in answers]}
+
+
+def _print(
+    problem: Problem, answers: Sequence[Answer], bound: Bound | None, why_not: str
+) -> None:
+    from slackswap.cli.output import heading, print_pairs, print_table
+    from slackswap.cli.scores import bound_line, device_line, problem_line
+    from slackswap.quantities import format_ns
+
+    heading(problem_line(problem))
+    pairs = [("keeping everything", format_ns(problem.profile.duration_ns) + " an iteration")]
+    if bound is not None:
+        pairs.append(("bound", bound_line(bound)))
+    elif why_not:
+        pairs.append(("bound", f"none: {why_not}"))
+    pairs.append(("device", device_line(problem)))
+    print_pairs(pairs)
+    print()
+    fitting = [answer for answer in answers if answer.fits]
+    if fitting:
+        print_table(
+            ("planner", "throughput", "stall", "recompute", "out/back", "peak", "planning",
+             "gap"),
+            [_row(answer) for answer in fitting],
+            folding=("planner",),
+        )
+        print("out/back: share of the time that each direction of the link is busy")
+    others = answers[len(fitting) :]
+    if others:
+        if fitting:
+            print()
+        print_table(
+            ("without a plan", "status", "reason"),
+            [(answer.planner or "", str(answer.status), answer.reason) for answer in others],
+            left=("status",), folding=("without a plan", "reason"),
+        )
+
+
+def _row(answer: Answer) -> tuple[str, ...]:
+    from slackswap.cli.scores import percent
+    from slackswap.quantities import format_bytes, format_ns, format_seconds
+
+    score = answer.evaluation
+    assert score is not None
+    late = " (late)" if answer.status == "timeout" else ""
+    return (
+        f"{answer.planner}{late}",
+        percent(score.throughput),
+        format_ns(score.stall_ns or 0),
+        format_ns(score.recompute_ns or 0),
+        f"{100 * (score.d2h_utilisation or 0):.0f}/{100 * (score.h2d_utilisation or 0):.0f}%",
+        format_bytes(score.peak_bytes or 0),
+        format_seconds(answer.planning_s or 0),
+        "-" if answer.gap is None else percent(answer.gap),
+    )

@@ -1,0 +1,133 @@
+"""What commands are given: profiles, hardware, budgets and planner parameters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from slackswap.errors import SlackSwapError
+
+if TYPE_CHECKING:
+    from slackswap.hardware import Hardware
+    from slackswap.problem import Problem
+    from slackswap.profile import Profile
+
+ProfileArgument = Annotated[
+    str, typer.Argument(metavar="PROFILE", help="A name of `slackswap profiles list`, or a file.")
+]
+BudgetOption = Annotated[
+    str,
+    typer.Option(
+        "--budget", "-b", metavar="BUDGET",
+        help="Memory for activations: 20GB, 20GiB, or a fraction of what keeping everything "
+        "takes (0.5, 50%); or unlimited.",
+    ),
+]
+HardwareOption = Annotated[
+    str | None,
+    typer.Option(
+        "--hardware", metavar="NAME|FILE",
+        help="Device and host link; default: the one the profile is for. Analytic profiles of "
+        "the library are priced for it.",
+    ),
+]
+SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the planner's randomness.")]
+TimeLimitOption = Annotated[
+    float | None,
+    typer.Option("--time-limit", metavar="SECONDS", help="Time each planner may take."),
+]
+BoundOption = Annotated[
+    str,
+    typer.Option("--bound", metavar="METHOD",
+                 help="Lower bound for the gap: lp, milp, compute or none."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def load_problem(profile: str, budget: str, hardware: str | None) -> Problem:
+    """Return the problem that a command line names.
+
+    Raises
+    ------
+    SlackSwapError
+        When profile, hardware or budget cannot be had.
+    """
+    from slackswap.problem import Problem
+    from slackswap.quantities import parse_budget
+
+    amount = None if budget.lower() in ("unlimited", "none") else budget
+    if amount is not None:
+        parse_budget(amount)  # before the profile is built: a typing error answers at once
+    found, device = load_inputs(profile, hardware)
+    return Problem(found, device, amount)
+
+
+def load_inputs(
+    profile: str,
+    hardware: str | None,
+    *,
+    batch: int | None = None,
+    sequence: int | None = None,
+) -> tuple[Profile, Hardware]:
+    """Return the profile and the hardware that a command line names.
+
+    An analytic profile of the library is priced for the hardware, if that states its rates.
+    """
+    from slackswap.library import load_hardware, load_profile
+    from slackswap.profiles.library import (
+        find_profile,
+        library_entry,
+        profile_hardware,
+        profile_names,
+    )
+
+    chosen = None if hardware is None else load_hardware(hardware)
+    if profile not in profile_names():
+        if batch is not None or sequence is not None:
+            raise SlackSwapError(
+                "batch and sequence cannot be changed in a file",
+                where=profile, fix="leave them out, or name an analytic profile of the library",
+            )
+        found = load_profile(profile)
+        return found, chosen or hardware_of(found)
+    analytic = library_entry(profile).source == "analytic"
+    has_rates = chosen is not None and None not in (chosen.flops_per_s, chosen.memory_bytes_per_s)
+    found_in_library = find_profile(
+        profile, batch=batch, sequence=sequence,
+        hardware=chosen if analytic and has_rates else None,
+    )
+    assert found_in_library is not None
+    return found_in_library, chosen or profile_hardware(profile)
+
+
+def hardware_of(profile: Profile) -> Hardware:
+    """Return the hardware a profile file says it is for, if the catalogue knows it."""
+    from slackswap.profiles.catalogue import DEFAULT_HARDWARE, find_hardware
+
+    named = profile.provenance.get("hardware")
+    return (find_hardware(named) if isinstance(named, str) else None) or DEFAULT_HARDWARE
+
+
+def parse_parameters(assignments: Sequence[str], *, where: str = "--param") -> dict[str, Any]:
+    """Read ``name=value`` pairs; a value that is not JSON is text.
+
+    Raises
+    ------
+    SlackSwapError
+        For what is no such pair, naming the option `where` it stands.
+    """
+    parameters: dict[str, Any] = {}
+    for text in assignments:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise SlackSwapError(
+                f"{text!r} is not NAME=VALUE", where=where, fix="write for instance seed=1"
+            )
+        try:
+            parameters[name] = json.loads(value)
+        except ValueError:
+            parameters[name] = value
+    return parameters

@@ -1,0 +1,78 @@
+"""The lower bound that a command shows beside a plan, and what became of asking for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from slackswap.errors import SlackSwapError
+
+if TYPE_CHECKING:
+    from slackswap.bound import Bound
+    from slackswap.problem import Problem
+
+#: Seconds that the solver may take for a bound shown beside a plan.
+BESIDE_S = 60.0
+
+#: Methods as the command line spells them.
+METHODS = {
+    "compute": "compute",
+    "lp": "lp",
+    "milp": "milp",
+    "enumerate": "enumeration",
+    "enumeration": "enumeration",
+}
+
+
+def method_of(text: str, *, allow_none: bool = False) -> str | None:
+    """Return the bound method a command line names; None for ``none``.
+
+    Raises
+    ------
+    SlackSwapError
+        For a word that is no method.
+    """
+    if allow_none and text == "none":
+        return None
+    if text not in METHODS:
+        known = [name for name in METHODS if name != "enumeration"]
+        raise SlackSwapError(
+            f"bound method {text!r} is not known", where="--bound" if allow_none else "--method",
+            fix=f"use {', '.join(known)}" + (" or none" if allow_none else ""),
+        )
+    return METHODS[text]
+
+
+def bound_beside(problem: Problem, method: str | None) -> tuple[Bound | None, str]:
+    """Return a bound of the problem, or None and why there is none.
+
+    A plan is worth printing without its bound, so what goes wrong here is told, not raised.
+    """
+    if method is None:
+        return None, ""
+    from slackswap.search.bounds import lower_bound
+
+    try:
+        return lower_bound(problem, method, time_limit=BESIDE_S), ""
+    except SlackSwapError as error:
+        return None, str(error)
+
+
+def tighter(first: Bound | None, second: Bound | None) -> Bound | None:
+    """Return the higher of two bounds."""
+    known = [bound for bound in (first, second) if bound is not None]
+    return max(known, key=lambda bound: bound.value_ns, default=None)
+
+
+def check_seconds(time_limit: float | None) -> None:
+    """Refuse a time limit that is not a positive number of seconds.
+
+    Raises
+    ------
+    SlackSwapError
+        For zero, a negative number or one that is not finite.
+    """
+    if time_limit is not None and not 0 < time_limit < float("inf"):
+        raise SlackSwapError(
+            f"{time_limit:g} is not a positive number of seconds", where="--time-limit",
+            fix="give for instance 10",
+        )

@@ -1,0 +1,80 @@
+"""``slackswap plan``: ask one planner for a plan, show its score, write it to a file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from slackswap.cli.inputs import (
+    BoundOption,
+    BudgetOption,
+    HardwareOption,
+    JsonOption,
+    ProfileArgument,
+    SeedOption,
+    TimeLimitOption,
+    load_problem,
+    parse_parameters,
+)
+
+app = typer.Typer()
+
+
+@app.command()
+def plan_command(
+    profile: ProfileArgument,
+    budget: BudgetOption,
+    planner: Annotated[
+        str,
+        typer.Option(
+            "--planner", "-p", metavar="PLANNER",
+            help="A name of `slackswap planners list`, module:Name, or path/to/file.py:Name.",
+        ),
+    ] = "slackswap",
+    hardware: HardwareOption = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the plan here.")
+    ] = None,
+    seed: SeedOption = 0,
+    time_limit: TimeLimitOption = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option("--param", metavar="NAME=VALUE",
+                     help="A parameter of the planner; repeatable."),
+    ] = None,
+    bound: BoundOption = "lp",
+    as_json: JsonOption = False,
+) -> None:
+    """Make a plan for a profile under a memory budget.
+
+    For example: slackswap plan bert-large --budget 50% -o plan.json
+    """
+    from slackswap.cli.judged import bound_beside, method_of, tighter
+    from slackswap.cli.output import Progress, note, print_json
+    from slackswap.cli.scores import Answer, print_answer
+    from slackswap.solving import solve
+
+    method = method_of(bound, allow_none=True)
+    parameters = parse_parameters(param or ())
+    problem = load_problem(profile, budget, hardware)
+    with Progress(quiet=as_json) as progress:
+        progress(f"{planner} is planning ...")
+        solution = solve(problem, planner, seed=seed, time_limit=time_limit, **parameters)
+        progress(f"proving a lower bound ({method}) ...")
+        found, why_not = bound_beside(problem, method)
+    answer = Answer.of(solution, tighter(found, solution.bound), why_not)
+
+    written = None
+    if output is not None and solution.plan is not None and answer.fits:
+        replace(solution.plan, profile_sha256=problem.profile.sha256).save(output)
+        written = output
+    if as_json:
+        print_json(answer.to_dict(with_plan=True))
+    else:
+        print_answer(answer, written)
+    if not answer.fits:
+        if output is not None:
+            note(f"no plan fits, so {output} was not written")
+        raise typer.Exit(3)

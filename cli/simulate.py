@@ -1,0 +1,85 @@
+"""``slackswap simulate``: score a plan file on a profile."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from slackswap.cli.inputs import (
+    BoundOption,
+    BudgetOption,
+    HardwareOption,
+    JsonOption,
+    ProfileArgument,
+    load_problem,
+)
+
+app = typer.Typer()
+
+
+@app.command()
+def simulate_command(
+    profile: ProfileArgument,
+    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan file.")],
+    budget: BudgetOption,
+    hardware: HardwareOption = None,
+    engine: Annotated[
+        str | None,
+        typer.Option("--engine", metavar="ENGINE",
+                     help="kernel (default) or reference; both give the same figures."),
+    ] = None,
+    trace: Annotated[
+        str | None,
+        typer.Option("--trace", metavar="FILE",
+                     help="Write what each stream did as Chrome-trace JSON, for Perfetto."),
+    ] = None,
+    bound: BoundOption = "none",
+    as_json: JsonOption = False,
+) -> None:
+    """Score a plan file: simulate one iteration under it.
+
+    For example: slackswap simulate bert-large plan.json --budget 50% --trace timeline.json
+    """
+    from slackswap.cli.judged import bound_beside, method_of
+    from slackswap.cli.output import note, print_json
+    from slackswap.cli.scores import Answer, print_answer
+    from slackswap.cost_model.engine import default_engine, simulate
+    from slackswap.errors import InvalidPlan
+    from slackswap.plan import Plan
+    from slackswap.status import Status
+
+    method = method_of(bound, allow_none=True)
+    chosen = default_engine(engine)  # type: ignore[arg-type]
+    loaded = Plan.load(plan)
+    problem = load_problem(profile, budget, hardware)
+    try:
+        evaluation = simulate(problem, loaded, chosen, timeline=trace is not None)
+    except InvalidPlan as error:
+        raise InvalidPlan(error.what, where=f"{plan}: {error.where}", fix=error.fix) from error
+    found, why_not = bound_beside(problem, method)
+    answer = Answer(
+        problem=problem,
+        planner=loaded.planner.name if loaded.planner else None,
+        status=Status.FEASIBLE if evaluation.feasible else Status.INFEASIBLE,
+        plan=loaded,
+        evaluation=evaluation,
+        bound=found,
+        bound_note=why_not,
+        reason="" if evaluation.feasible else f"it does not fit: {evaluation.infeasible}",
+        more={"engine": chosen},
+    )
+    if trace is not None:
+        from slackswap import files
+        from slackswap.evaluation.trace import chrome_trace
+
+        title = f"{problem.profile.name}, {answer.planner or plan}"
+        files.write_json(trace, chrome_trace(evaluation, title=title))
+    if as_json:
+        print_json(answer.to_dict())
+    else:
+        print_answer(answer, trace)
+    if loaded.profile_sha256 is None:
+        note("note: the plan does not say which profile it was made for")
+    if not evaluation.feasible:
+        raise typer.Exit(3)
