@@ -1,4 +1,4 @@
-"""What rule planners share: actions a problem permits, and the smallest step of a rule that fits."""
+"""What rule planners share: permitted actions, and the smallest step of a rule that fits."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def permitted(scorer: Scorer, wanted: Codes) -> Codes:
 
 
 def swappable(scorer: Scorer) -> Bools:
-    """Saved tensors that may be swapped."""
+    """Return which saved tensors may be swapped."""
     result: Bools = scorer.graph.is_saved & scorer.allowed[:, SWAP]
     return result
 

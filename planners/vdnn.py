@@ -253,7 +253,7 @@ def vdnn_plan(
 def _fetch_order(
     layers: tuple[Layer, ...], maps_of: Mapping[int, list[int]], is_conv: list[bool]
 ) -> dict[int, int]:
-    """Return the layer during whose backward each layer's maps are fetched (the paper's Fig. 10)."""
+    """Return the layer during whose backward each layer's maps are fetched."""
     during: dict[int, int] = {}
     for current in range(len(layers) - 1, -1, -1):
         if not len(layers[current].backward):

@@ -1,0 +1,342 @@
+"""Layer windows: keep, recompute or offload by a linear programme, each layer with its own link.
+
+The automatic activation memory policy proposed for torchtitan's graph trainer in 2026
+(``auto_perf_maxing``, github.com/pytorch/torchtitan/pull/4636 and the drafts it followed).
+
+The rule
+    A linear programme decides which share of each tensor stays, is recomputed, or leaves, so that
+    the added time is least and memory fits at every layer of the backward pass. What a layer
+    offloads must fit its own window: its bytes over the bandwidth take no longer than the layer's
+    own forward time, nor its copies back than its own backward time. Then offloading is free, and
+    recomputation costs the sum of what each tensor takes alone. Shares become whole tensors; where
+    the plan then takes more than was modelled, the cap is lowered and all is solved again.
+
+Transformers
+    Layers are the profile's own. What crosses from one to the next is stored, kept or offloaded,
+    whether or not backward reads it, so that no recomputation reaches into another layer. One
+    decision a forward op, for all it saves; its price includes the intermediates on the way. The
+    forward pass is held to the budget as well. Whole decisions: of what does not stay, offload
+    while the window has room, by share or by price a byte, whichever adds less time; recompute
+    the rest; at last keep again, dearest first, while the plan fits. Kindest reading of the
+    copies: out as soon as written, back as early as memory allows. In drafts of the policy the
+    window of a layer was all the time after it: ``window="suffix"``.
+
+Beyond the plan language
+    Moving a layer's offload into the forward time of the layers after it by a set number of them.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from slackswap.cost_model.engine import KEEP, RECOMPUTE, SWAP, Codes, Scorer
+from slackswap.errors import SolverFailed
+from slackswap.graph import Graph, Ints
+from slackswap.plan import Plan
+from slackswap.planner import Capabilities, Report
+from slackswap.planners.closure import IMPOSSIBLE, closure_ns
+from slackswap.planners.fitting import deadline_of, out_of_reach, permitted
+from slackswap.planners.layers import Layer, boundaries, layers_of
+from slackswap.problem import Problem
+
+#: Times the cap is lowered by what the plan was short before the rule gives up.
+_ROUNDS = 12
+
+#: A share below this is none: the solver's own tolerance.
+_SHARE = 1e-6
+
+#: Added time in ms for a GB that does not stay: of equal plans the one that keeps most.
+_PREFER_KEEP = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWindow:
+    """Solve the linear programme with per-layer windows.
+
+    Parameters
+    ----------
+    window : {"layer", "suffix"}
+        Time that a layer's copies may take: its own, or all that is left after it.
+    """
+
+    name: ClassVar[str] = "layer-window"
+    version: ClassVar[str] = "1"
+    capabilities: ClassVar[Capabilities] = Capabilities()
+
+    window: Literal["layer", "suffix"] = "layer"
+
+    def warm_up(self) -> None:
+        """Import the solver before planning is timed."""
+        import scipy.optimize  # noqa: F401
+
+    def plan(
+        self, problem: Problem, *, rng: random.Random, time_limit: float | None, report: Report
+    ) -> Plan:
+        """Return the plan of the rule.
+
+        Raises
+        ------
+        Infeasible
+            When no cap gives a plan that fits.
+        """
+        deadline = deadline_of(time_limit)
+        scorer = Scorer(problem)
+        as_it_is = permitted(scorer, scorer.default)
+        if scorer.score(as_it_is).feasible[0]:
+            return scorer.decode(as_it_is)
+        model = _Model(scorer, self.window)
+        cap = problem.budget_bytes
+        for rounds in range(_ROUNDS):
+            shares = model.solve(cap, deadline)
+            if shares is None:
+                break
+            trials = [
+                permitted(scorer, model.rounded(*shares, by_share=by_share))
+                for by_share in (True, False)
+            ]
+            scores = scorer.score(np.array(trials))
+            if scores.feasible.any():
+                report(rounds=rounds + 1, cap_bytes=cap)
+                fitting = [
+                    model.restored(trials[n], deadline) for n in np.flatnonzero(scores.feasible)
+                ]
+                return scorer.decode(min(fitting, key=model.added_ns))
+            cap -= max(1, int(scores.shortfall_bytes.min()))
+            if _over(deadline):
+                break
+        raise out_of_reach(problem, "the linear programme of layer windows")
+
+
+def _over(deadline: float | None) -> bool:
+    return deadline is not None and time.perf_counter() > deadline
+
+
+class _Model:
+    """Items (forward ops with what they save), their prices, and the rows of the programme."""
+
+    def __init__(self, scorer: Scorer, window: Literal["layer", "suffix"]) -> None:
+        graph, profile = scorer.graph, scorer.problem.profile
+        self.scorer = scorer
+        self.layers = layers_of(profile)
+        crossing = np.zeros(graph.n_tensors, dtype=np.bool_)
+        for tensors in boundaries(profile, self.layers):
+            crossing[tensors] = True
+        self.stored = graph.is_input | crossing
+        movable = (graph.is_saved | crossing) & (graph.nbytes > 0)
+        producer = graph.producer[movable]
+        self.items: Ints = np.unique(producer)
+        self.item_of = np.full(graph.n_tensors, -1, dtype=np.int64)
+        self.item_of[movable] = np.searchsorted(self.items, producer)
+        self.tensors = [np.flatnonzero(self.item_of == item) for item in range(len(self.items))]
+        self.price = closure_ns(graph, graph.is_saved | self.stored)[self.items].astype(np.float64)
+        by_item = {
+            action: np.array([scorer.allowed[t, action].all() for t in self.tensors], dtype=bool)
+            for action in (SWAP, RECOMPUTE)
+        }
+        self.may_swap = by_item[SWAP]
+        crosses = np.array([crossing[t].any() for t in self.tensors], dtype=bool)
+        self.may_recompute = by_item[RECOMPUTE] & (self.price < IMPOSSIBLE) & ~crosses
+        self.out_ns = np.array([scorer.d2h_ns[t].sum() for t in self.tensors], dtype=np.float64)
+        self.in_ns = np.array([scorer.h2d_ns[t].sum() for t in self.tensors], dtype=np.float64)
+        self.nbytes = np.array([graph.nbytes[t].sum() for t in self.tensors], dtype=np.float64)
+        self.fixed, self.away = _memory_rows(graph, self.layers, self.item_of, len(self.items))
+        self.windows = self._windows(window)
+
+    def _windows(self, window: str) -> list[tuple[Any, float, float]]:
+        """Return the items, the forward time and the backward time of each window."""
+        graph, rows = self.scorer.graph, []
+        forward = [int(graph.forward_ns[layer.forward].sum()) for layer in self.layers]
+        backward = [int(graph.backward_ns[layer.backward].sum()) for layer in self.layers]
+        for n, layer in enumerate(self.layers):
+            if window == "layer":
+                inside = (self.items >= layer.forward.start) & (self.items < layer.forward.stop)
+                times = forward[n], backward[n]
+            else:
+                inside = self.items >= layer.forward.start
+                times = sum(forward[n + 1 :]), sum(backward[n + 1 :])
+            if inside.any():
+                rows.append((inside, float(times[0]), float(times[1])))
+        return rows
+
+    def solve(self, cap: int, deadline: float | None) -> tuple[Any, Any] | None:
+        """Return the shares recomputed and offloaded of each item; None if there are none."""
+        from scipy.optimize import linprog
+
+        count = len(self.items)
+        if count == 0:
+            return (np.zeros(0), np.zeros(0)) if (self.fixed <= cap).all() else None
+        # In milliseconds and gigabytes: coefficients near one.
+        ms, gigabyte = 1e-6, 1e-9
+        zeros = np.zeros(count)
+        # A share that is away lowers the level at a layer.
+        present = np.hstack([-self.away, -self.away]) * gigabyte
+        limits = (cap - self.fixed - self.away.sum(axis=1)) * gigabyte
+        rows, bounds = [present], [limits]
+        for inside, forward_ns, backward_ns in self.windows:
+            for taken_ns, limit in ((self.out_ns, forward_ns), (self.in_ns, backward_ns)):
+                rows.append(np.concatenate([zeros, np.where(inside, taken_ns, 0)])[None] * ms)
+                bounds.append(np.array([limit * ms]))
+        rows.append(np.hstack([np.eye(count), np.eye(count)]))
+        bounds.append(np.ones(count))
+        keep_most = _PREFER_KEEP * self.nbytes * gigabyte
+        cost = np.concatenate(
+            [np.where(self.may_recompute, self.price, 0) * ms + keep_most, keep_most]
+        )
+        host_bytes = self.scorer.problem.hardware.host_bytes
+        if host_bytes is not None:
+            rows.append(np.concatenate([zeros, self.nbytes])[None] * gigabyte)
+            bounds.append(np.array([host_bytes * gigabyte]))
+        result = linprog(
+            cost,
+            A_ub=np.vstack(rows),
+            b_ub=np.concatenate(bounds),
+            bounds=[
+                (0, 1 if possible else 0)
+                for possible in (*self.may_recompute, *self.may_swap)
+            ],
+            method="highs",
+            options={
+                "time_limit": None
+                if deadline is None
+                else max(0.01, deadline - time.perf_counter())
+            },
+        )
+        if result.status in (1, 2):  # out of time, or infeasible
+            return None
+        if not result.success:
+            raise SolverFailed(
+                f"HiGHS: {result.message}", where="planner 'layer-window'",
+                fix="report the problem",
+            )
+        return result.x[:count], result.x[count:]
+
+    def rounded(self, recomputed: Any, offloaded: Any, *, by_share: bool) -> Codes:
+        """Return whole decisions that free at least what the shares free.
+
+        What does not stay fills the windows by share offloaded, or by price a byte.
+        """
+        codes = self.scorer.default.copy()
+        codes[self.stored] = KEEP
+        freed = recomputed + offloaded > _SHARE
+        rate = -self.price / self.nbytes
+        keys = (rate, -offloaded.round(6)) if by_share else (rate,)
+        order = np.lexsort(keys)
+        left = [[forward_ns, backward_ns] for _, forward_ns, backward_ns in self.windows]
+        for item in order[freed[order]].tolist():
+            mine = [n for n, (inside, _, _) in enumerate(self.windows) if inside[item]]
+            fits = all(
+                self.out_ns[item] <= left[n][0] + 1 and self.in_ns[item] <= left[n][1] + 1
+                for n in mine
+            )
+            if self.may_swap[item] and (fits or not self.may_recompute[item]):
+                codes[self.tensors[item]] = SWAP
+                for n in mine:
+                    left[n][0] -= self.out_ns[item]
+                    left[n][1] -= self.in_ns[item]
+            else:
+                codes[self.tensors[item]] = RECOMPUTE
+        return codes
+
+    def added_ns(self, codes: Codes) -> float:
+        """Return what the recomputations of a plan add, as the programme counts it."""
+        recomputed = [(codes[tensors] == RECOMPUTE).any() for tensors in self.tensors]
+        return float(self.price[np.array(recomputed, dtype=np.bool_)].sum())
+
+    def restored(self, codes: Codes, deadline: float | None) -> Codes:
+        """Keep recomputed items again, dearest a byte first, while the plan fits."""
+        recomputed = [
+            item
+            for item in range(len(self.items))
+            if (codes[self.tensors[item]] == RECOMPUTE).all()
+        ]
+        recomputed.sort(key=lambda item: (-self.price[item] / self.nbytes[item], item))
+        best = codes
+        for at in range(0, len(recomputed), 32):
+            if _over(deadline):
+                break
+            for item in recomputed[at : at + 32]:
+                trial = best.copy()
+                trial[self.tensors[item]] = KEEP
+                trial = permitted(self.scorer, trial)
+                if self.scorer.score(trial).feasible[0]:
+                    best = trial
+        return best
+
+
+def _memory_rows(
+    graph: Graph, layers: tuple[Layer, ...], item_of: Ints, count: int
+) -> tuple[Any, Any]:
+    """Return, for each layer there and back, the bytes in any case and those that may be away.
+
+    Returns
+    -------
+    fixed : float64[rows]
+        Inputs, workspace and tensors in use, at the layer's fullest op.
+    away : float64[rows, items]
+        Bytes of each item that stay only if kept: idle before, during and after the layer.
+    """
+    fixed, away = [], []
+    moved = np.flatnonzero(item_of >= 0)
+    written = np.flatnonzero(~graph.is_input)
+    first_read, last_read = _reads(graph, layers)
+    for layer in layers:
+        start, stop = layer.forward.start, layer.forward.stop
+        idle = moved[graph.last_forward_use[moved] < start]
+        busy = written[
+            (graph.producer[written] < stop) & (graph.last_forward_use[written] >= start)
+        ]
+        stays = item_of[busy] >= 0
+        level = max(
+            int(graph.forward_workspace[op])
+            + int(
+                graph.nbytes[
+                    busy[
+                        (graph.producer[busy] <= op)
+                        & (stays | (graph.last_forward_use[busy] >= op))
+                    ]
+                ].sum()
+            )
+            for op in layer.forward
+        )
+        fixed.append(graph.input_bytes + level)
+        away.append(_by_item(graph, idle, item_of, count))
+    for layer in layers:
+        if not len(layer.backward):
+            continue
+        idle = moved[first_read[moved] >= layer.backward.stop]
+        busy = moved[first_read[moved] < layer.backward.stop]
+        level = max(
+            int(graph.backward_workspace[op])
+            + int(graph.nbytes[busy[last_read[busy] >= op]].sum())
+            for op in layer.backward
+        )
+        fixed.append(graph.input_bytes + level)
+        away.append(_by_item(graph, idle, item_of, count))
+    return np.array(fixed, dtype=np.float64), np.array(away, dtype=np.float64).reshape(-1, count)
+
+
+def _reads(graph: Graph, layers: tuple[Layer, ...]) -> tuple[Ints, Ints]:
+    """Return the first and last backward op that needs each tensor.
+
+    A stored tensor that backward does not read serves recomputation in the layers that read it.
+    """
+    first, last = graph.first_backward_read.copy(), graph.last_backward_read.copy()
+    layer_of = np.zeros(graph.n_forward, dtype=np.int64)
+    for n, layer in enumerate(layers):
+        layer_of[layer.forward.start : layer.forward.stop] = n
+    for t in np.flatnonzero(graph.is_intermediate).tolist():
+        first[t] = layers[layer_of[graph.last_forward_use[t]]].backward.start
+        nearest = min(int(layer_of[graph.producer[t]]) + 1, len(layers) - 1)
+        last[t] = layers[nearest].backward.stop - 1
+    return first, last
+
+
+def _by_item(graph: Graph, tensors: Ints, item_of: Ints, count: int) -> Any:
+    row = np.zeros(count)
+    np.add.at(row, item_of[tensors], graph.nbytes[tensors])
+    return row
