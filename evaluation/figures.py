@@ -23,7 +23,7 @@ _ROW_PX = 24
 
 
 def ranking_figure(frame: pd.DataFrame) -> go.Figure:
-    """Throughput of every planner on one problem, with what the bound allows.
+    """Draw the throughput of every planner on one problem, with what the bound allows.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def ranking_figure(frame: pd.DataFrame) -> go.Figure:
 
 
 def time_figure(frame: pd.DataFrame) -> go.Figure:
-    """Where each planner's iteration goes on one problem: recompute steps, stalls."""
+    """Draw where each planner's iteration goes on one problem: recompute steps, stalls."""
     solved = frame[frame["solved"]]
     rows = (
         solved.assign(planner=solved["planner"].astype(str))
@@ -91,7 +91,7 @@ def time_figure(frame: pd.DataFrame) -> go.Figure:
 
 
 def budget_figure(frame: pd.DataFrame) -> go.Figure:
-    """Throughput against budget on one profile and hardware, with the bound as the frontier."""
+    """Draw throughput against budget on one profile and hardware, the bound as frontier."""
     figure = go.Figure()
     rows = frame[frame["budget_fraction"].notna()]
     bound = rows[rows["bound_ns"].notna()].groupby("budget_fraction").first()
@@ -120,7 +120,7 @@ def budget_figure(frame: pd.DataFrame) -> go.Figure:
 
 
 def gap_figure(frame: pd.DataFrame) -> go.Figure:
-    """Certified gap against planning time: one mark a planner and problem."""
+    """Draw certified gap against planning time: one mark a planner and problem."""
     figure = go.Figure()
     rows = frame[frame["solved"] & frame["gap"].notna() & frame["planning_s"].notna()]
     style = looks(rows["planner"].astype(str))
@@ -142,7 +142,7 @@ def gap_figure(frame: pd.DataFrame) -> go.Figure:
 
 
 def profile_figure(frame: pd.DataFrame, value: str = "iteration_ns") -> go.Figure:
-    """Performance profiles: share of problems solved within a ratio of the best."""
+    """Draw performance profiles: share of problems solved within a ratio of the best."""
     figure = go.Figure()
     profiles = [p for p in performance_profiles(frame, value) if p.solved]
     style = looks(profile.planner for profile in profiles)
@@ -166,7 +166,7 @@ def profile_figure(frame: pd.DataFrame, value: str = "iteration_ns") -> go.Figur
 
 
 def action_figure(frame: pd.DataFrame) -> go.Figure:
-    """What each planner does with the saved bytes of one problem."""
+    """Draw what each planner does with the saved bytes of one problem."""
     solved = frame[frame["solved"]]
     columns = {action: f"saved_{action}_bytes" for action in ACTION_COLOURS}
     rows = (
@@ -190,7 +190,7 @@ def action_figure(frame: pd.DataFrame) -> go.Figure:
 
 
 def search_figure(curves: Sequence[tuple[str, Sequence[Sequence[float]]]]) -> go.Figure:
-    """Best simulated time found against seconds of search.
+    """Draw the best simulated time found against seconds of search.
 
     Parameters
     ----------

@@ -129,6 +129,17 @@ def load_results(path: str | os.PathLike[str] | Iterable[Record]) -> pd.DataFram
     )
 
 
+def latest(frame: pd.DataFrame) -> pd.DataFrame:
+    """Keep the latest row of each problem, planner with parameters, seed and repetition.
+
+    A store that outlived an edit of a planner holds its rows from before and after.
+    """
+    same = ["problem", "profile", "hardware", "variant", "budget", "planner", "parameters", "seed",
+            "repeat"]
+    last = frame.sort_values("finished_at", kind="stable").drop_duplicates(same, keep="last")
+    return frame.loc[sorted(last.index)].reset_index(drop=True)
+
+
 def load_facts(path: str | os.PathLike[str] | Iterable[Record]) -> pd.DataFrame:
     """Load what the suite found about profiles: sizes, and what the link can hide.
 

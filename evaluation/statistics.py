@@ -293,3 +293,23 @@ def _area(profile: Profile, end: float) -> float:
     """Area under a performance profile over log-ratio, up to `end`: larger is better."""
     edges = np.log(np.append(profile.ratios, end))
     return float((np.diff(edges) * profile.shares).sum())
+
+
+def non_monotone_steps(frame: pd.DataFrame) -> dict[str, int]:
+    """Count by planner the steps to a larger budget that made its plan slower.
+
+    Returns
+    -------
+    dict of str to int
+        Empty where no profile was planned at several budgets.
+    """
+    axis = [name for name in PROBLEM if name not in ("budget", "problem")]
+    solved = frame[frame["solved"] & frame["budget_bytes"].notna()]
+    median = solved.groupby([*axis, "planner", "budget_bytes"], dropna=False)["iteration_ns"]
+    steps: dict[str, int] = {}
+    for key, times in median.median().groupby(level=[*axis, "planner"], dropna=False):
+        if len(times) > 1:
+            slower = int((np.diff(times.to_numpy(dtype=float)) > 0).sum())
+            planner = str(key[-1])
+            steps[planner] = steps.get(planner, 0) + slower
+    return steps

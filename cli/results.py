@@ -1,0 +1,78 @@
+"""``slackswap results``: show, merge and export what suites have stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True)
+
+FolderArgument = Annotated[
+    Path, typer.Argument(metavar="DIR", help="The --output folder of an evaluation.")
+]
+
+
+@app.command()
+def show(
+    folder: FolderArgument,
+    claims: Annotated[
+        bool, typer.Option("--claims", help="Print the claims only, as Markdown.")
+    ] = False,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Also write the HTML report.")
+    ] = None,
+) -> None:
+    """Print the tables of a stored run."""
+    from slackswap.cli.evaluate import print_finished
+    from slackswap.evaluation.finished import load_finished
+    from slackswap.evaluation.store import Store
+
+    finished = load_finished(Store(folder))
+    if claims:
+        from slackswap.evaluation.claims_text import claims_markdown
+
+        print(claims_markdown(finished.claims), end="")
+    else:
+        print_finished(finished)
+    if report is not None:
+        from slackswap.evaluation.report import write_report
+
+        write_report(finished, report)
+
+
+@app.command()
+def merge(
+    sources: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of results.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder that takes them all.")
+    ],
+) -> None:
+    """Join stored results: the union of all cells."""
+    from slackswap.evaluation.store import Store
+    from slackswap.evaluation.store import merge as merge_stores
+
+    counts = merge_stores(Store(output), [Store(source) for source in sources])
+    print(f"{counts['added']} cells added, {counts['replaced']} replaced, "
+          f"{counts['kept']} already there: {output}")
+
+
+@app.command()
+def export(
+    folder: FolderArgument,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")
+    ],
+    format: Annotated[
+        str | None,
+        typer.Option("--format", help="csv or parquet; otherwise the file's name decides."),
+    ] = None,
+) -> None:
+    """Write all results as one tidy table."""
+    from slackswap.evaluation.frame import export as export_frame
+    from slackswap.evaluation.frame import load_results
+
+    frame = load_results(folder)
+    export_frame(frame, output, format)
+    print(f"{len(frame)} rows, {len(frame.columns)} columns: {output}")

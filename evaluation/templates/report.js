@@ -1,0 +1,101 @@
+"use strict";
+// Figures are unpacked and drawn when they come into view. The counts on the root element let a
+// test see that all went well: data-drawn, data-failed.
+(() => {
+  const root = document.documentElement;
+  const failures = [];
+  let drawn = 0;
+
+  const told = () => {
+    root.dataset.drawn = String(drawn);
+    root.dataset.failed = String(failures.length);
+    root.dataset.failures = failures.join("; ");
+  };
+  window.addEventListener("error", (event) => { failures.push(event.message); told(); });
+  window.addEventListener("unhandledrejection", (event) => {
+    failures.push(String(event.reason)); told();
+  });
+  told();
+
+  const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+
+  const unpack = async (name) => {
+    const packed = document.getElementById("data-" + name).textContent;
+    const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return JSON.parse(await new Response(stream).text());
+  };
+
+  // The page's own colours, light or dark, and room for labels on a narrow screen.
+  const dressed = (layout, width) => {
+    const narrow = width < 560;
+    layout.font = { ...layout.font, color: colour("--text"), size: narrow ? 11 : 13 };
+    layout.hoverlabel = {
+      ...layout.hoverlabel, bgcolor: colour("--card"), bordercolor: colour("--line"),
+      font: { color: colour("--text") },
+    };
+    for (const key of Object.keys(layout)) {
+      if (/^[xy]axis/.test(key) && narrow) {
+        layout[key].nticks = 5;
+      }
+    }
+    if (layout.legend) {
+      // In pixels below the axis title, whatever the height of the plot.
+      const inner = Math.max(120, (layout.height || 400) - 140);
+      layout.legend.y = -70 / inner;
+      layout.legend.font = { size: narrow ? 11 : 12 };
+    }
+    layout.autosize = true;
+    delete layout.width;
+    return layout;
+  };
+
+  const draw = async (box) => {
+    if (box.dataset.state) return;
+    box.dataset.state = "drawing";
+    try {
+      const figure = await unpack(box.dataset.figure);
+      await Plotly.newPlot(box, figure.data, dressed(figure.layout, box.clientWidth), {
+        responsive: true, displaylogo: false, displayModeBar: "hover",
+        modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"],
+      });
+      box.dataset.state = "drawn";
+      drawn += 1;
+    } catch (error) {
+      box.dataset.state = "failed";
+      failures.push(box.dataset.figure + ": " + error);
+    }
+    told();
+  };
+
+  const boxes = [...document.querySelectorAll(".plot")];
+  const watcher = new IntersectionObserver((entries) => {
+    for (const entry of entries) {
+      if (entry.isIntersecting) draw(entry.target);
+    }
+  }, { rootMargin: "300px" });
+  boxes.forEach((box) => watcher.observe(box));
+
+  for (const menu of document.querySelectorAll("select[data-shows]")) {
+    const ids = [...menu.options].map((option) => option.value);
+    const show = () => ids.forEach((id) => {
+      document.getElementById(id).hidden = id !== menu.value;
+    });
+    menu.addEventListener("change", show);
+    show();  // a browser may have kept an earlier choice
+  }
+
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    for (const box of boxes) {
+      if (box.dataset.state === "drawn") {
+        Plotly.relayout(box, { "font.color": colour("--text") });
+      }
+    }
+  });
+
+  // Printing, and tests, want every figure that is not hidden.
+  const drawAll = () => boxes.filter((box) => box.offsetParent !== null).forEach(draw);
+  window.addEventListener("beforeprint", drawAll);
+  if (location.hash === "#draw-all") drawAll();
+  root.dataset.figures = String(boxes.filter((box) => box.offsetParent !== null).length);
+})();
