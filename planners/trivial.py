@@ -20,7 +20,9 @@ class KeepAll:
 
     name: ClassVar[str] = "keep-all"
     version: ClassVar[str] = "1"
-    capabilities: ClassVar[Capabilities] = Capabilities(uses_swap=False, uses_recompute=False)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        uses_swap=False, uses_recompute=False, uses_budget=False
+    )
 
     def plan(
         self, problem: Problem, *, rng: random.Random, time_limit: float | None, report: Report
@@ -35,7 +37,7 @@ class RecomputeAll:
 
     name: ClassVar[str] = "recompute-all"
     version: ClassVar[str] = "1"
-    capabilities: ClassVar[Capabilities] = Capabilities(uses_swap=False)
+    capabilities: ClassVar[Capabilities] = Capabilities(uses_swap=False, uses_budget=False)
 
     def plan(
         self, problem: Problem, *, rng: random.Random, time_limit: float | None, report: Report
@@ -50,7 +52,7 @@ class SwapAll:
 
     name: ClassVar[str] = "swap-all"
     version: ClassVar[str] = "1"
-    capabilities: ClassVar[Capabilities] = Capabilities(uses_recompute=False)
+    capabilities: ClassVar[Capabilities] = Capabilities(uses_recompute=False, uses_budget=False)
 
     def plan(
         self, problem: Problem, *, rng: random.Random, time_limit: float | None, report: Report

@@ -28,6 +28,10 @@ class Capabilities:
         Actions its plans may contain.
     monotone : bool
         It promises never to be slower at a larger budget.
+    uses_budget : bool
+        It plans for the budget. A planner that takes the same actions whatever the budget, such
+        as one that swaps everything, says no; whether its plan fits is then for the framework to
+        find out.
     """
 
     deterministic: bool = True
@@ -36,6 +40,7 @@ class Capabilities:
     uses_swap: bool = True
     uses_recompute: bool = True
     monotone: bool = False
+    uses_budget: bool = True
 
 
 @dataclass(slots=True)
