@@ -42,6 +42,9 @@ class Constraints:
         self.half_duplex()
         self.due_shrink()
         self.waiting_shrink()
+        self.stand_ins_replace()
+        self.standing_changes()
+        self.saved_return()
         self.backward_memory()
         self.reruns_add_up()
 
@@ -206,16 +209,50 @@ class Constraints:
         kept = np.flatnonzero(~graph.is_input & (data.last_read >= 0) & (data.first_read > 0))
         self._keep(rows, data.first_read[kept] - 1, kept)
 
+    def stand_ins_replace(self) -> None:
+        """What a kept intermediate was read for is retained in its place, or it is still there."""
+        groups, variables = self.data.stand_ins, self.variables
+        rows = self.builder.add_rows(
+            "stand_ins_replace", len(groups.tensors), lower=groups.nbytes, unit=BYTES
+        )
+        self.builder.put(rows, variables.stand_in[groups.group], 1.0)
+        self.builder.put(rows, variables.swap[groups.tensors], groups.nbytes)
+        self.builder.put(rows, variables.drop[groups.tensors], groups.nbytes)
+
+    def standing_changes(self) -> None:
+        """A stand-in counts until backward itself needs what it stands for."""
+        groups, variables = self.data.stand_ins, self.variables
+        rows = self.builder.add_rows("standing_changes", self.data.graph.n_backward, lower=0.0,
+                                     upper=0.0, unit=BYTES)
+        self.builder.put(rows, variables.standing, 1.0)
+        self.builder.put(rows[:-1], variables.standing[1:], -1.0)
+        self.builder.put(rows[groups.last], variables.stand_in, -1.0)
+        begins = np.flatnonzero(groups.first > 0)
+        self.builder.put(rows[groups.first[begins] - 1], variables.stand_in[begins], 1.0)
+
+    def saved_return(self) -> None:
+        """Of what is back early, all but the intermediates still due are saved tensors in memory.
+
+        An intermediate that is back may have been read and freed already. One that is not offloaded
+        yet cannot: it makes the round trip first, so the queue counts in full.
+        """
+        variables = self.variables
+        rows = self.builder.add_rows("saved_return", self.data.graph.n_backward, lower=0.0,
+                                     unit=BYTES)
+        self.builder.put(rows, variables.returned, 1.0)
+        self.builder.put(rows, variables.ahead, -1.0)
+        self.builder.put(rows, variables.due_intermediates, 1.0)
+
     def backward_memory(self) -> None:
         """When a backward op starts, what waits and what is away too little fit beside the rest."""
         data, graph, variables = self.data, self.data.graph, self.variables
-        most = 3.0 * graph.nbytes[~graph.is_input].sum()
+        most = 4.0 * graph.nbytes[~graph.is_input].sum()
         rows = self.builder.add_rows("backward_memory", graph.n_backward,
                                      upper=np.minimum(data.backward_room, most), unit=BYTES)
         self.builder.put(rows, variables.waiting, 1.0)
+        self.builder.put(rows, variables.standing, 1.0)
         self.builder.put(rows, variables.queue, 1.0)
-        self.builder.put(rows, variables.ahead, 1.0)
-        self.builder.put(rows, variables.due_intermediates, -1.0)
+        self.builder.put(rows, variables.returned, 1.0)
 
     def reruns_add_up(self) -> None:
         """Re-executions run no earlier than the first closure that can contain them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
 
@@ -14,6 +14,7 @@ from slackswap.cost_model.engine import Scorer
 from slackswap.graph import Graph
 from slackswap.problem import Problem
 from slackswap.profile import ALL_ACTIONS, Action
+from slackswap.search.milp.stand_ins import StandIns
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -66,6 +67,8 @@ class ModelData:
     forward_room, backward_room : int64[ops]
         Budget left for tensors that are past their forward use, or not yet needed by backward:
         the rest is taken by inputs, workspace and tensors in use. Negative where no plan fits.
+    stand_ins : StandIns
+        What takes the place of kept intermediates once closures have read them.
     """
 
     problem: Problem
@@ -81,6 +84,10 @@ class ModelData:
     h2d_rate: float
     forward_room: Ints
     backward_room: Ints
+    stand_ins: StandIns = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stand_ins", StandIns.of(self))
 
     @classmethod
     def of(cls, problem: Problem, restriction: Restriction = EVERY_PLAN) -> ModelData:

@@ -45,6 +45,12 @@ class Variables:
         Their part that are intermediates.
     waiting : int64[backward ops]
         Bytes of kept tensors that backward does not need yet.
+    returned : int64[backward ops]
+        Bytes of saved tensors that are back and not needed yet.
+    stand_in : int64[groups]
+        Bytes that stay taken once closures have read a group of kept intermediates.
+    standing : int64[backward ops]
+        Sum of the stand-ins that count at an op.
     """
 
     swap: Ints
@@ -62,6 +68,9 @@ class Variables:
     due: Ints
     due_intermediates: Ints
     waiting: Ints
+    returned: Ints
+    stand_in: Ints
+    standing: Ints
 
     @classmethod
     def add(cls, builder: ModelBuilder, data: ModelData) -> Variables:
@@ -97,4 +106,9 @@ class Variables:
             due=levels("due", n_backward, swappable, BYTES),
             due_intermediates=levels("due_intermediates", n_backward, swappable, BYTES),
             waiting=levels("waiting", n_backward, np.minimum(data.backward_room, total), BYTES),
+            returned=levels("returned", n_backward, swappable, BYTES),
+            stand_in=levels("stand_in", len(data.stand_ins.most), data.stand_ins.most, BYTES),
+            standing=levels(
+                "standing", n_backward, float(data.stand_ins.most.sum()), BYTES
+            ),
         )
