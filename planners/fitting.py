@@ -9,7 +9,7 @@ import numpy as np
 
 from slackswap.cost_model.engine import KEEP, RECOMPUTE, SWAP, Codes, Scorer
 from slackswap.errors import Infeasible
-from slackswap.graph import Bools
+from slackswap.graph import Bools, Ints
 from slackswap.plan import Plan
 from slackswap.problem import Problem
 from slackswap.result import Infeasibility
@@ -124,6 +124,40 @@ def first_fitting(
             return found
         low, high = max(low, hit - stride + 1), hit
     return found
+
+
+def keep_more(
+    scorer: Scorer, codes: Codes, groups: Sequence[Ints], *, deadline: float | None = None
+) -> Codes:
+    """Keep recomputed tensors again, group by group, wherever the plan still fits.
+
+    Parameters
+    ----------
+    scorer : Scorer
+        The problem.
+    codes : int8[tensors]
+        A plan that fits.
+    groups : sequence of int64 arrays
+        Tensors that are kept together, the most wanted first; those not all recomputed are passed
+        over.
+    deadline : float, optional
+        `time.perf_counter` value after which no more are tried.
+    """
+    waiting = [group for group in groups if (codes[group] == RECOMPUTE).all()]
+    best, at, run = codes, 0, 1
+    while at < len(waiting) and not (deadline is not None and time.perf_counter() > deadline):
+        # Whole runs are tried at once, halved until they fit.
+        batch = waiting[at : at + run]
+        trial = best.copy()
+        trial[np.concatenate(batch)] = KEEP
+        trial = permitted(scorer, trial)
+        if scorer.score(trial).feasible[0]:
+            best, at, run = trial, at + len(batch), 2 * run
+        elif len(batch) > 1:
+            run = len(batch) // 2
+        else:
+            at += 1
+    return best
 
 
 def deadline_of(time_limit: float | None) -> float | None:

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from slackswap.graph import Ints
-from slackswap.profile import ForwardOp, Profile
+from slackswap.profile import BackwardOp, ForwardOp, Profile
 
 #: What counts as one layer: the profile's own layers, or each op.
 Granularity = Literal["layer", "op"]
@@ -137,7 +137,7 @@ def heavy_kinds(profile: Profile) -> frozenset[str]:
     return CONVOLUTIONS if convolutions > products else MATRIX_PRODUCTS
 
 
-def is_of(op: ForwardOp, kinds: Collection[str]) -> bool:
+def is_of(op: ForwardOp | BackwardOp, kinds: Collection[str]) -> bool:
     """Whether an op is of one of these kinds."""
     return op.kind is not None and op.kind in kinds
 

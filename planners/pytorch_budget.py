@@ -158,7 +158,7 @@ class _Items:
     def codes(self, solve: Solver, budget: float) -> Codes:
         """Return the plan of a budget from 0 to 1."""
         others: Sequence[int]
-        if budget in (0, 1):  # the ends of the scale need no knapsack, there as here
+        if budget in (0, 1) or not len(self.ops):  # the ends of the scale need no knapsack
             others = () if budget else range(len(self.ops))
         else:
             try:

@@ -114,8 +114,8 @@ def attention_internals(profile: Profile, graph: Graph, layer: Layer) -> Ints:
     ops = [op for op in layer.forward if profile.forward[op].kind == ATTENTION]
     if not ops:
         return np.zeros(0, dtype=np.int64)
-    written = np.concatenate([graph.forward_writes[op] for op in range(ops[0], ops[-1])] or [[]])
-    written = written.astype(np.int64)
+    start = graph.forward_writes.start
+    written = graph.forward_writes.items[start[ops[0]] : start[ops[-1]]]
     inner = graph.is_saved[written] & (graph.last_forward_use[written] <= ops[-1])
     result: Ints = written[inner]
     return result

@@ -35,17 +35,20 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from slackswap.cost_model.engine import KEEP, RECOMPUTE, SWAP, Codes, Scorer
-from slackswap.errors import SolverFailed
+from slackswap.errors import Skipped, SolverFailed
 from slackswap.graph import Graph, Ints
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
 from slackswap.planners.closure import IMPOSSIBLE, closure_ns
-from slackswap.planners.fitting import deadline_of, out_of_reach, permitted
+from slackswap.planners.fitting import deadline_of, keep_more, out_of_reach, permitted
 from slackswap.planners.layers import Layer, boundaries, layers_of
 from slackswap.problem import Problem
 
 #: Times the cap is lowered by what the plan was short before the rule gives up.
 _ROUNDS = 12
+
+#: Layers times saved tensors up to which the programme is stated.
+_MAX_CELLS = 20_000_000
 
 #: A share below this is none: the solver's own tolerance.
 _SHARE = 1e-6
@@ -83,12 +86,22 @@ class LayerWindow:
         ------
         Infeasible
             When no cap gives a plan that fits.
+        Skipped
+            When there are too many layers and tensors for the programme.
+        SolverFailed
+            When HiGHS fails.
         """
         deadline = deadline_of(time_limit)
         scorer = Scorer(problem)
         as_it_is = permitted(scorer, scorer.default)
         if scorer.score(as_it_is).feasible[0]:
             return scorer.decode(as_it_is)
+        size = len(layers_of(problem.profile)) * int(scorer.graph.is_saved.sum())
+        if size > _MAX_CELLS:
+            raise Skipped(
+                f"the programme would have {size} coefficients of memory",
+                where="planner 'layer-window'", fix="use a planner by rule",
+            )
         model = _Model(scorer, self.window)
         cap = problem.budget_bytes
         for rounds in range(_ROUNDS):
@@ -166,45 +179,45 @@ class _Model:
     def solve(self, cap: int, deadline: float | None) -> tuple[Any, Any] | None:
         """Return the shares recomputed and offloaded of each item; None if there are none."""
         from scipy.optimize import linprog
+        from scipy.sparse import csr_array, eye_array, hstack, vstack
 
         count = len(self.items)
         if count == 0:
             return (np.zeros(0), np.zeros(0)) if (self.fixed <= cap).all() else None
         # In milliseconds and gigabytes: coefficients near one.
         ms, gigabyte = 1e-6, 1e-9
-        zeros = np.zeros(count)
-        # A share that is away lowers the level at a layer.
-        present = np.hstack([-self.away, -self.away]) * gigabyte
-        limits = (cap - self.fixed - self.away.sum(axis=1)) * gigabyte
-        rows, bounds = [present], [limits]
+        # What is away lowers the level at a layer.
+        away = csr_array(self.away * gigabyte)
+        rows = [hstack([-away, -away])]
+        bounds = [(cap - self.fixed - self.away.sum(axis=1)) * gigabyte]
+        none = csr_array((1, count))
+
+        def limit_offload(weights: Any, most: float) -> None:
+            rows.append(hstack([none, csr_array(weights[np.newaxis])]))
+            bounds.append(np.array([most]))
+
         for inside, forward_ns, backward_ns in self.windows:
-            for taken_ns, limit in ((self.out_ns, forward_ns), (self.in_ns, backward_ns)):
-                rows.append(np.concatenate([zeros, np.where(inside, taken_ns, 0)])[None] * ms)
-                bounds.append(np.array([limit * ms]))
-        rows.append(np.hstack([np.eye(count), np.eye(count)]))
-        bounds.append(np.ones(count))
-        keep_most = _PREFER_KEEP * self.nbytes * gigabyte
-        cost = np.concatenate(
-            [np.where(self.may_recompute, self.price, 0) * ms + keep_most, keep_most]
-        )
+            limit_offload(np.where(inside, self.out_ns, 0) * ms, forward_ns * ms)
+            limit_offload(np.where(inside, self.in_ns, 0) * ms, backward_ns * ms)
         host_bytes = self.scorer.problem.hardware.host_bytes
         if host_bytes is not None:
-            rows.append(np.concatenate([zeros, self.nbytes])[None] * gigabyte)
-            bounds.append(np.array([host_bytes * gigabyte]))
-        result = linprog(
-            cost,
-            A_ub=np.vstack(rows),
+            limit_offload(self.nbytes * gigabyte, host_bytes * gigabyte)
+        rows.append(hstack([csr_array(eye_array(count))] * 2))
+        bounds.append(np.ones(count))
+        keep_most = _PREFER_KEEP * self.nbytes * gigabyte
+        price = np.where(self.may_recompute, self.price, 0) * ms
+        possible = np.concatenate([self.may_recompute, self.may_swap])
+        options = {} if deadline is None else {
+            "time_limit": max(0.01, deadline - time.perf_counter())
+        }
+        solve: Any = linprog  # its stubs know no sparse matrices
+        result = solve(
+            np.concatenate([price + keep_most, keep_most]),
+            A_ub=vstack(rows),
             b_ub=np.concatenate(bounds),
-            bounds=[
-                (0, 1 if possible else 0)
-                for possible in (*self.may_recompute, *self.may_swap)
-            ],
+            bounds=np.stack([np.zeros(2 * count), possible], axis=1),
             method="highs",
-            options={
-                "time_limit": None
-                if deadline is None
-                else max(0.01, deadline - time.perf_counter())
-            },
+            options=options,
         )
         if result.status in (1, 2):  # out of time, or infeasible
             return None
@@ -249,23 +262,10 @@ class _Model:
 
     def restored(self, codes: Codes, deadline: float | None) -> Codes:
         """Keep recomputed items again, dearest a byte first, while the plan fits."""
-        recomputed = [
-            item
-            for item in range(len(self.items))
-            if (codes[self.tensors[item]] == RECOMPUTE).all()
-        ]
-        recomputed.sort(key=lambda item: (-self.price[item] / self.nbytes[item], item))
-        best = codes
-        for at in range(0, len(recomputed), 32):
-            if _over(deadline):
-                break
-            for item in recomputed[at : at + 32]:
-                trial = best.copy()
-                trial[self.tensors[item]] = KEEP
-                trial = permitted(self.scorer, trial)
-                if self.scorer.score(trial).feasible[0]:
-                    best = trial
-        return best
+        order = np.argsort(-self.price / self.nbytes, kind="stable")
+        return keep_more(
+            self.scorer, codes, [self.tensors[item] for item in order.tolist()], deadline=deadline
+        )
 
 
 def _memory_rows(
@@ -303,7 +303,7 @@ def _memory_rows(
             )
             for op in layer.forward
         )
-        fixed.append(graph.input_bytes + level)
+        fixed.append(float(graph.input_bytes + level))
         away.append(_by_item(graph, idle, item_of, count))
     for layer in layers:
         if not len(layer.backward):
@@ -315,9 +315,9 @@ def _memory_rows(
             + int(graph.nbytes[busy[last_read[busy] >= op]].sum())
             for op in layer.backward
         )
-        fixed.append(graph.input_bytes + level)
+        fixed.append(float(graph.input_bytes + level))
         away.append(_by_item(graph, idle, item_of, count))
-    return np.array(fixed, dtype=np.float64), np.array(away, dtype=np.float64).reshape(-1, count)
+    return np.array(fixed), np.array(away).reshape(len(fixed), count)
 
 
 def _reads(graph: Graph, layers: tuple[Layer, ...]) -> tuple[Ints, Ints]:

@@ -1,0 +1,148 @@
+"""Recompute-only optimum: Checkmate's question, asked of this project's model.
+
+Jain, Jain, Nrusimha, Gholami, Abbeel, Keutzer, Stoica, Gonzalez: *Checkmate: Breaking the Memory
+Wall with Optimal Tensor Rematerialization*, MLSys 2020, arXiv:1910.02653.
+
+The rule
+    A mixed-integer linear programme decides which tensors to keep and which to recompute, so that
+    time is least within the memory budget. Nothing is swapped.
+
+Transformers
+    The programme is that of ``search/milp`` with swapping forbidden: a relaxation of the cost
+    model, so its solution may be short of memory when it is replayed. Then single tensors change
+    until it fits, or the programme is solved again for a budget lower by what was missing; at last
+    recomputed tensors are kept again, the largest first, while the plan fits.
+
+Beyond the plan language
+    Checkmate may make a tensor several times, once in each stage of its schedule. Here a saved
+    tensor that is made again stays until its last use.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from slackswap.cost_model.engine import KEEP, RECOMPUTE, Codes, Scorer
+from slackswap.errors import Infeasible, InvalidPlanner
+from slackswap.plan import Plan
+from slackswap.planner import Capabilities, Report
+from slackswap.planners.fitting import deadline_of, keep_more, out_of_reach, permitted
+from slackswap.planners.repair import repair
+from slackswap.problem import Problem
+from slackswap.search.bounds import integer_bound, linear_bound
+from slackswap.search.milp.data import Restriction
+from slackswap.search.milp.model import PlanModel, build_model
+from slackswap.search.milp.solve import Answer
+from slackswap.status import Status
+
+_RECOMPUTE_ONLY = Restriction(allow_swap=False)
+
+#: Times the budget of the programme is lowered before the rule gives up.
+_ROUNDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RecomputeMilp:
+    """Solve the mixed-integer programme without swapping, and replay its plan.
+
+    Parameters
+    ----------
+    relative_gap : float
+        When the programme counts as solved.
+    """
+
+    name: ClassVar[str] = "recompute-milp"
+    version: ClassVar[str] = "1"
+    capabilities: ClassVar[Capabilities] = Capabilities(uses_swap=False)
+
+    relative_gap: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.relative_gap < 1:
+            raise InvalidPlanner(
+                f"relative_gap is {self.relative_gap}", where=f"planner {self.name!r}",
+                fix="write a number from 0 to below 1",
+            )
+
+    def warm_up(self) -> None:
+        """Import the solver before planning is timed."""
+        import ortools.math_opt.python.mathopt  # noqa: F401
+
+    def plan(
+        self, problem: Problem, *, rng: random.Random, time_limit: float | None, report: Report
+    ) -> Plan:
+        """Return the replayed plan of the programme.
+
+        The bound it proves holds for plans that do not swap only. So it is reported as the
+        statistic ``recompute_bound_ns``, not as a bound of the problem.
+
+        Raises
+        ------
+        Infeasible
+            When no plan without swapping fits, or none was found in time.
+        """
+        deadline = deadline_of(time_limit)
+        scorer = Scorer(problem)
+        budget = problem.budget_bytes
+        for rounds in range(_ROUNDS):
+            model = build_model(problem.with_budget(budget), _RECOMPUTE_ONLY)
+            linear = linear_bound(model, time_limit=_left(deadline))
+            if linear.status is Status.INFEASIBLE:
+                break
+            bound, answer = integer_bound(
+                model, linear, relative_gap=self.relative_gap, time_limit=_left(deadline)
+            )
+            if rounds == 0:
+                report(
+                    recompute_bound_ns=bound.value_ns,
+                    recompute_bound_status=str(bound.status),
+                    solver=bound.solver,
+                )
+            if bound.status is Status.INFEASIBLE:
+                break
+            if answer is None or answer.x is None:
+                raise Infeasible(
+                    "the solver found no plan without swapping in time",
+                    where=f"profile {problem.profile.name!r}", fix="raise the time limit",
+                )
+            codes = permitted(scorer, _codes(scorer, model, answer))
+            scores = scorer.score(codes)
+            fitting = (
+                codes
+                if scores.feasible[0]
+                else repair(scorer, codes, actions=(KEEP, RECOMPUTE))
+            )
+            if fitting is not None:
+                report(rounds=rounds + 1, replay_fits=bool(scores.feasible[0]))
+                return scorer.decode(_kept_again(scorer, fitting, deadline))
+            budget -= max(1, int(scores.shortfall_bytes[0]))
+            if budget <= 0 or (deadline is not None and time.perf_counter() > deadline):
+                break
+        raise out_of_reach(problem, "recomputation alone")
+
+
+def _codes(scorer: Scorer, model: PlanModel, answer: Answer) -> Codes:
+    """Return the plan of a solution: dropped or kept, intermediates included."""
+    assert answer.x is not None
+    dropped = answer.x[model.variables.drop] > 0.5
+    codes = np.where(dropped, RECOMPUTE, KEEP).astype(np.int8)
+    codes[scorer.graph.is_input] = KEEP
+    return codes
+
+
+def _kept_again(scorer: Scorer, codes: Codes, deadline: float | None) -> Codes:
+    graph = scorer.graph
+    saved = np.flatnonzero(graph.is_saved)
+    largest = saved[np.argsort(-graph.nbytes[saved], kind="stable")]
+    return keep_more(
+        scorer, codes, [np.array([t]) for t in largest.tolist()], deadline=deadline
+    )
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.01, deadline - time.perf_counter())
