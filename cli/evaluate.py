@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,17 +13,12 @@ import typer
 from slackswap.errors import SlackSwapError
 
 if TYPE_CHECKING:
-    from slackswap.evaluation.cell import Cell
     from slackswap.evaluation.finished import Finished
-    from slackswap.evaluation.record import Record
-    from slackswap.evaluation.runner import Outline
+    from slackswap.evaluation.runner import Outline, Progress
     from slackswap.evaluation.store import Store
     from slackswap.evaluation.suite import Suite
 
 app = typer.Typer()
-
-#: Cells that the progress display names at once.
-_NAMED = 3
 
 
 @app.command()
@@ -84,6 +79,7 @@ def evaluate(
     Suites: smoke, paper, sweep, hard, all. A run that was interrupted resumes where it stopped.
     """
     from slackswap.evaluation.runner import Rerun, outline
+    from slackswap.evaluation.session import run_suite
     from slackswap.evaluation.store import Store
     from slackswap.evaluation.suite import load_suite
 
@@ -96,16 +92,19 @@ def evaluate(
         timeout_s=None if timeout is None else parse_seconds(timeout),
     )
     store = Store(output or Path("results") / chosen.name)
-    cells = chosen.cells()
-    todo = outline(cells, store, Rerun(rerun))
     if dry_run:
-        _print_matrix(chosen, cells, todo, store)
+        _print_matrix(chosen, outline(chosen.cells(), store, Rerun(rerun)), store)
         return 0
-    store.create()
-    # Before the first cell, so that an interrupted run can be shown as well.
-    _remember(store, chosen, todo)
-    interrupted = not _run(todo, store, jobs)
-    return _tell(store, chosen, interrupted=interrupted, report=not no_report, as_json=as_json)
+    try:
+        with _progress() as progress:
+            finished = run_suite(
+                chosen, store.folder, jobs=jobs, rerun=rerun, progress=progress
+            )
+    except KeyboardInterrupt:
+        print("interrupted: what had finished is stored; the same command goes on from there",
+              file=sys.stderr)
+        return 130
+    return _tell(finished, chosen.name, report=not no_report, as_json=as_json)
 
 
 def parse_seconds(text: str) -> float:
@@ -128,114 +127,29 @@ def parse_seconds(text: str) -> float:
     return seconds
 
 
-def _run(todo: Outline, store: Store, jobs: int | None) -> bool:
-    """Run what is to run; return False when interrupted by the user."""
-    from slackswap.evaluation.environment import usable_cores
-    from slackswap.evaluation.executor import ProcessExecutor
-    from slackswap.evaluation.runner import run
+def _progress() -> AbstractContextManager[Progress]:
+    from slackswap.cli.progress import Lines, Live
 
-    if not todo.to_run:
-        return True
-    executor = ProcessExecutor(jobs or usable_cores())
-    progress = _progress(len(todo.to_run))
-    try:
-        with progress if hasattr(progress, "__enter__") else nullcontext():
-            run(todo.to_run, store, executor, progress, all_contended=jobs is not None and jobs > 1)
-    except KeyboardInterrupt:
-        return False
-    return True
+    return Live() if sys.stderr.isatty() else Lines()
 
 
-def _progress(total: int) -> Any:
-    from slackswap.evaluation.runner import Progress
-
-    if not sys.stderr.isatty():
-        return _Lines()
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    class Live(Progress):
-        """A bar with the cells that are running."""
-
-        def __init__(self) -> None:
-            self.bar = Bar(
-                MofNCompleteColumn(), BarColumn(20), TimeElapsedColumn(),
-                TextColumn("{task.description}", markup=False),
-                console=Console(stderr=True), transient=True,
-            )
-            self.task = self.bar.add_task("", total=total)
-            self.running: dict[str, None] = {}
-
-        def __enter__(self) -> Live:
-            self.bar.start()
-            return self
-
-        def __exit__(self, *exception: object) -> None:
-            self.bar.stop()
-
-        def started(self, cell: Cell) -> None:
-            self.running[cell.label] = None
-            self._show()
-
-        def finished(self, record: Record, done: int, total: int) -> None:
-            self.running.pop(record.cell.label, None)
-            self.bar.update(self.task, completed=done)
-            self._show()
-
-        def _show(self) -> None:
-            text = "; ".join(list(self.running)[:_NAMED])
-            self.bar.update(self.task, description=text[:60])
-
-    return Live()
-
-
-class _Lines:
-    """One line for every tenth of the cells, where nothing can be redrawn."""
-
-    def started(self, cell: Cell) -> None:
-        """Say nothing."""
-
-    def finished(self, record: Record, done: int, total: int) -> None:
-        """Print a line when another tenth is done."""
-        if done == total or done * 10 // total > (done - 1) * 10 // total:
-            print(f"{done}/{total} cells, last: {record.cell.label}", file=sys.stderr, flush=True)
-
-
-def _remember(store: Store, suite: Suite, todo: Outline) -> None:
-    from slackswap.evaluation.finished import LAST_RUN
-
-    keys = [task.identity.key for task in todo.to_run] + [record.key for record in todo.stored]
-    store.write_document(
-        LAST_RUN,
-        {"suite": suite.name, "title": suite.title, "description": suite.description,
-         "keys": sorted(keys)},
-    )
-
-
-def _tell(
-    store: Store, suite: Suite, *, interrupted: bool, report: bool, as_json: bool
-) -> int:
+def _tell(finished: Finished, suite: str, *, report: bool, as_json: bool) -> int:
     """Print what came out, and write the report; return the exit code."""
-    from slackswap.cli.output import note, print_json
-    from slackswap.evaluation.finished import load_finished
+    from slackswap.cli.output import print_json
 
-    finished = load_finished(store)
-    if interrupted:
-        note("interrupted: what had finished is stored; the same command goes on from there")
-        return 130
+    folder = finished.store.folder
     path = None
     if report:
         from slackswap.evaluation.report import write_report
 
-        path = store.folder / "report.html"
+        path = folder / "report.html"
         write_report(finished, path)
     if as_json:
-        print_json({"suite": suite.name, "output": str(store.folder),
+        print_json({"suite": suite, "output": str(folder),
                     "report": None if path is None else str(path), **_counts(finished)})
     else:
         print_finished(finished)
-        print(f"results: {store.folder}")
+        print(f"results: {folder}")
         if path is not None:
             print(f"report:  {path}")
     return 1 if finished.plans["bound_violated"].any() else 0
@@ -284,7 +198,7 @@ def print_finished(finished: Finished) -> None:
         console().print(f"note: {line}", markup=False)
 
 
-def _print_matrix(suite: Suite, cells: list[Cell], todo: Outline, store: Store) -> None:
+def _print_matrix(suite: Suite, todo: Outline, store: Store) -> None:
     from slackswap.cli.output import heading, print_pairs, print_table
 
     heading(f"{suite.title} ({suite.name})")

@@ -18,6 +18,33 @@ if TYPE_CHECKING:
         check_planner,
         run_checks,
     )
+    from slackswap.evaluation.claims import Claim, Finding, Judged, Verdict, judge_claims
+    from slackswap.evaluation.figures import (
+        action_figure,
+        budget_figure,
+        gap_figure,
+        profile_figure,
+        ranking_figure,
+        search_figure,
+        time_figure,
+    )
+    from slackswap.evaluation.finished import Finished, load_finished
+    from slackswap.evaluation.frame import COLUMNS, export, latest, load_facts, load_results
+    from slackswap.evaluation.gantt import gantt_figure
+    from slackswap.evaluation.report import write_report
+    from slackswap.evaluation.session import run_suite
+    from slackswap.evaluation.stalls import stalls_by_tensor
+    from slackswap.evaluation.statistics import (
+        bootstrap_interval,
+        compare,
+        non_monotone_steps,
+        performance_profiles,
+        ranking,
+        shifted_geometric_mean,
+    )
+    from slackswap.evaluation.store import Store
+    from slackswap.evaluation.suite import Suite, load_suite, suite_names
+    from slackswap.evaluation.trace import chrome_trace, write_trace
 
 _HOME = {
     "check": (
@@ -29,17 +56,79 @@ _HOME = {
         "check_planner",
         "run_checks",
     ),
+    "claims": ("Claim", "Finding", "Judged", "Verdict", "judge_claims"),
+    "figures": (
+        "action_figure",
+        "budget_figure",
+        "gap_figure",
+        "profile_figure",
+        "ranking_figure",
+        "search_figure",
+        "time_figure",
+    ),
+    "finished": ("Finished", "load_finished"),
+    "frame": ("COLUMNS", "export", "latest", "load_facts", "load_results"),
+    "gantt": ("gantt_figure",),
+    "report": ("write_report",),
+    "session": ("run_suite",),
+    "stalls": ("stalls_by_tensor",),
+    "statistics": (
+        "bootstrap_interval",
+        "compare",
+        "non_monotone_steps",
+        "performance_profiles",
+        "ranking",
+        "shifted_geometric_mean",
+    ),
+    "store": ("Store",),
+    "suite": ("Suite", "load_suite", "suite_names"),
+    "trace": ("chrome_trace", "write_trace"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "COLUMNS",
     "CheckFailed",
     "CheckOutcome",
     "CheckReport",
     "CheckStatus",
+    "Claim",
+    "Finding",
+    "Finished",
+    "Judged",
+    "Store",
+    "Suite",
+    "Verdict",
+    "action_figure",
+    "bootstrap_interval",
+    "budget_figure",
     "check_names",
     "check_planner",
+    "chrome_trace",
+    "compare",
+    "export",
+    "gantt_figure",
+    "gap_figure",
+    "judge_claims",
+    "latest",
+    "load_facts",
+    "load_finished",
+    "load_results",
+    "load_suite",
+    "non_monotone_steps",
+    "performance_profiles",
+    "profile_figure",
+    "ranking",
+    "ranking_figure",
     "run_checks",
+    "run_suite",
+    "search_figure",
+    "shifted_geometric_mean",
+    "stalls_by_tensor",
+    "suite_names",
+    "time_figure",
+    "write_report",
+    "write_trace",
 ]
 
 

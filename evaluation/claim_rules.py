@@ -175,20 +175,22 @@ def judge_planning_time(results: Results) -> Finding:
     mine = plans[
         (plans["planner"] == "slackswap") & plans["profile"].isin(PAPER_MODELS) & plans["solved"]
     ]
-    alone = mine[~mine["contended"] & ~mine["noisy"]]
-    missing = set(PAPER_MODELS) - set(alone["profile"].astype(str))
-    if mine.empty:
-        return _missing("slackswap on the paper's models")
+    missing = set(PAPER_MODELS) - set(mine["profile"].astype(str))
     if missing:
-        return Finding(
-            Verdict.UNINFORMATIVE, f"up to {mine['planning_s'].max() * 1e3:.1f} ms",
-            f"no time measured alone on a quiet machine for {_and(missing)}",
-        )
-    worst = float(alone.groupby("profile")["planning_s"].median().max())
-    return _equal(
-        worst < PLANNING_S, f"at most {worst * 1e3:.1f} ms, warm",
-        f"{PLANNING_S / worst:,.0f} times faster" if worst < PLANNING_S else "slower",
-    )
+        return _missing(f"slackswap on {_and(missing)}")
+    quiet = mine[~mine["contended"] & ~mine["noisy"]]
+    disturbed = set(PAPER_MODELS) - set(quiet["profile"].astype(str))
+    # Company only makes a planner slower, so a disturbed time under the limit still counts.
+    rows = pd.concat([quiet, mine[mine["profile"].isin(disturbed)]])
+    worst = float(rows.groupby("profile")["planning_s"].median().max())
+    ours = f"at most {worst * 1e3:.1f} ms, warm"
+    note = f"with other work beside it on {_and(disturbed)}" if disturbed else ""
+    if worst < PLANNING_S:
+        return Finding(Verdict.REPRODUCED, ours, f"{PLANNING_S / worst:,.0f} times faster"
+                       + (f", {note}" if note else ""))
+    if disturbed:
+        return Finding(Verdict.UNINFORMATIVE, ours, f"measured {note}")
+    return Finding(Verdict.DIFFERS, ours, "slower")
 
 
 def judge_stalls(results: Results) -> Finding:
@@ -233,7 +235,7 @@ def judge_idle_link(results: Results) -> Finding:
 
 CLAIMS: tuple[Claim, ...] = (
     Claim(
-        "compute growth", "GPU compute grew 141x since 2015",
+        "compute growth", "GPU compute grew 141x since the Titan X",
         "Peak dense rates of the hardware catalogue, H100 SXM bf16 over Titan X fp32.",
         judge_compute_growth, sensitive=False,
     ),
@@ -243,7 +245,7 @@ CLAIMS: tuple[Claim, ...] = (
         judge_link_growth, sensitive=False,
     ),
     Claim(
-        "VGG-16 on Titan X", "there the link was just enough",
+        "VGG-16 on Titan X", "on a Titan X the link was just enough for VGG-16",
         "Bytes the link moves in the forward time over the bytes saved for backward, whole "
         f"network; just enough is within {JUST_ENOUGH:.0%} of 1.",
         judge_vgg,
@@ -279,8 +281,8 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "planning time", "planned in under 0.4 s",
-        "Median warm planning time on each of the three models, cells run alone on a quiet "
-        "machine; the slowest model counts.",
+        "Median warm planning time on each of the three models, the slowest counts; cells run "
+        "alone on a quiet machine, or others where they are under the limit all the same.",
         judge_planning_time, sensitive=False,
     ),
     Claim(
@@ -312,6 +314,10 @@ def _speedup(plans: pd.DataFrame, baselines: Sequence[str]) -> Finding:
     ours = f"{low:.2f} to {high:.2f}x (" + ", ".join(
         f"{model} {ratios[model]:.3f}x {family_of(best[model][1])}" for model in common
     ) + ")"
+    absent = [name for name in _absent_families(plans) if set(baselines) & set(
+        ABSTRACT_BASELINES[name])]
+    if absent:
+        return Finding(Verdict.UNINFORMATIVE, ours, f"no results of {', '.join(absent)}")
     if (round(low, 2), round(high, 2)) == SPEEDUP:
         return Finding(Verdict.REPRODUCED, ours)
     ceiling = _ceilings(plans)
@@ -330,6 +336,12 @@ def _speedup(plans: pd.DataFrame, baselines: Sequence[str]) -> Finding:
     if short:
         reasons.append(f"less than the paper's on {_and(short)}")
     return Finding(Verdict.DIFFERS, ours, "; ".join(reasons))
+
+
+def _absent_families(plans: pd.DataFrame) -> list[str]:
+    """Return the abstract's families that were not tried at all."""
+    tried = set(plans["planner"][(plans["status"] != "skipped").to_numpy()].astype(str))
+    return [name for name, members in ABSTRACT_BASELINES.items() if not tried & set(members)]
 
 
 def _of_models(

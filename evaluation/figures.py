@@ -6,13 +6,14 @@ Backgrounds are transparent and text takes the page's colour, so that a page may
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from slackswap.evaluation.palette import ACTION_COLOURS, BLUE, GREY, KIND_COLOURS, looks
+from slackswap.evaluation.palette import ACTION_COLOURS, BLUE, DASHES, GREY, KIND_COLOURS, looks
 from slackswap.evaluation.statistics import performance_profiles
 
 _CLEAR = "rgba(0,0,0,0)"
@@ -20,6 +21,8 @@ _CLEAR = "rgba(0,0,0,0)"
 _TEXT = "#808080"
 _GRID = "rgba(128,128,128,0.25)"
 _ROW_PX = 24
+#: Added time up to which bars are drawn.
+_LONGEST = 0.6
 
 
 def ranking_figure(frame: pd.DataFrame) -> go.Figure:
@@ -46,23 +49,24 @@ def ranking_figure(frame: pd.DataFrame) -> go.Figure:
         go.Bar(
             y=names, x=best["throughput"].to_numpy(dtype=float), orientation="h",
             marker={"color": [BLUE if name.startswith("slackswap") else GREY for name in names]},
-            text=[f"{value:.1%}" for value in best["throughput"]], textposition="outside",
-            cliponaxis=False, customdata=share.to_numpy(),
+            # Inside the bars: beside them, figures would run into the line of the bound.
+            text=[f"{value:.1%}" for value in best["throughput"]], textposition="auto",
+            insidetextanchor="end", insidetextfont={"color": "white"}, textangle=0,
+            customdata=share.to_numpy(),
             hovertemplate="%{y}: %{x:.2%}<br>stall %{customdata[0]:.1f}%, recompute "
                           "%{customdata[1]:.1f}% of the iteration<extra></extra>",
         )
     )
     ceiling = _ceiling(frame)
     if ceiling is not None:
-        # A label of its own below the axis: above the bars it would cover their figures.
         figure.add_vline(x=ceiling, line={"color": KIND_COLOURS["stall"], "dash": "dash"})
         figure.add_annotation(
             x=ceiling, y=1, yref="paper", yanchor="bottom", showarrow=False, xanchor="right",
             text=f"no plan can exceed {ceiling:.1%}", font={"color": KIND_COLOURS["stall"]},
         )
     _styled(figure, height=90 + _ROW_PX * max(3, len(names)), legend=False)
-    figure.update_xaxes(title="throughput (keep everything, memory unlimited = 100%)",
-                        tickformat=".0%", range=[0, 1.14])
+    figure.update_xaxes(title="throughput",
+                        tickformat=".0%", range=[0, 1.03])
     figure.update_yaxes(automargin=True, gridcolor=_CLEAR)
     figure.update_layout(margin={"t": 30})
     return figure
@@ -76,16 +80,21 @@ def time_figure(frame: pd.DataFrame) -> go.Figure:
         .groupby("planner")[["keep_all_ns", "recompute_ns", "stall_ns", "iteration_ns"]]
         .median().astype(float).sort_values("iteration_ns", ascending=False, kind="stable")
     )
+    added = (rows["recompute_ns"] + rows["stall_ns"]) / rows["keep_all_ns"]
+    names = [f"{name}  +{share:.1%}" for name, share in added.items()]
     figure = go.Figure()
     for column, name in (("recompute_ns", "recompute"), ("stall_ns", "stall")):
         figure.add_bar(
-            y=list(rows.index), x=(rows[column] / rows["keep_all_ns"]).to_numpy(),
+            y=names, x=(rows[column] / rows["keep_all_ns"]).to_numpy(),
             orientation="h", name=name, marker={"color": KIND_COLOURS[name]},
             hovertemplate=f"%{{y}}: {name} %{{x:.2%}}<extra></extra>",
         )
     _styled(figure, height=120 + _ROW_PX * max(3, len(rows)))
     figure.update_layout(barmode="stack")
-    figure.update_xaxes(title="time added to the iteration", tickformat=".0%")
+    # The few that take far longer are cut off; their labels say how long.
+    longest = min(float(added.max()), _LONGEST) if len(added) else 1.0
+    figure.update_xaxes(title="time added to the iteration", tickformat=".0%",
+                        range=[0, 1.02 * longest or 1.0])
     figure.update_yaxes(automargin=True, gridcolor=_CLEAR)
     return figure
 
@@ -189,29 +198,48 @@ def action_figure(frame: pd.DataFrame) -> go.Figure:
     return figure
 
 
-def search_figure(curves: Sequence[tuple[str, Sequence[Sequence[float]]]]) -> go.Figure:
-    """Draw the best simulated time found against seconds of search.
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The incumbents of one search.
 
-    Parameters
+    Attributes
     ----------
-    curves : sequence of (name, points)
-        Points are (seconds, iteration_ns) of each incumbent.
+    planner, problem : str
+        Who searched, and where.
+    points : sequence of (float, int)
+        Seconds, and time of the plan found then in nanoseconds.
+    bound_ns : int
+        Lower bound on that problem.
     """
+
+    planner: str
+    problem: str
+    points: Sequence[Sequence[float]]
+    bound_ns: int
+
+
+def search_figure(curves: Sequence[Curve]) -> go.Figure:
+    """Draw how far above the bound the best plan found is, against seconds of search."""
     figure = go.Figure()
-    style = looks(name.partition(" ")[0] for name, _ in curves)
-    for name, points in curves:
-        look = style[name.partition(" ")[0]]
+    style = looks(curve.planner for curve in curves)
+    problems = sorted({curve.problem for curve in curves})
+    for curve in curves:
+        look = style[curve.planner]
+        seconds = np.array([point[0] for point in curve.points], dtype=float)
+        best = np.minimum.accumulate([point[1] for point in curve.points])
+        name = f"{curve.planner}, {curve.problem}"
         figure.add_scatter(
-            x=[point[0] for point in points],
-            y=np.minimum.accumulate([point[1] / 1e6 for point in points]),
+            x=np.maximum(seconds, 1e-3), y=np.maximum(best / curve.bound_ns - 1, 1e-5),
             mode="lines+markers", name=name,
-            line={"shape": "hv", "color": look.colour, "dash": look.dash, "width": look.width},
+            # One colour a planner, one dash a problem.
+            line={"shape": "hv", "color": look.colour, "width": 1.8,
+                  "dash": DASHES[problems.index(curve.problem) % len(DASHES)]},
             marker={"symbol": look.mark, "size": 5},
-            hovertemplate=f"{name}: %{{y:.2f}} ms after %{{x:.2f}} s<extra></extra>",
+            hovertemplate=f"{name}: %{{y:.3%}} above the bound after %{{x:.2f}} s<extra></extra>",
         )
-    _styled(figure, height=420)
-    figure.update_xaxes(title="seconds of search")
-    figure.update_yaxes(title="best iteration (ms)")
+    _styled(figure, height=480)
+    figure.update_xaxes(title="seconds of search", type="log", dtick=1)
+    figure.update_yaxes(title="above the bound", type="log", tickformat=".3~%", dtick=1)
     return figure
 
 
@@ -232,7 +260,8 @@ def _styled(figure: go.Figure, *, height: int, legend: bool = True) -> None:
         font={"color": _TEXT, "size": 13, "family": "system-ui, sans-serif"},
         margin={"l": 10, "r": 16, "t": 16, "b": 10}, showlegend=legend,
         # Below the plot, a legend keeps the plot's width on a narrow screen.
-        legend={"orientation": "h", "yanchor": "top", "y": -0.18, "x": 0, "xanchor": "left"},
+        legend={"orientation": "h", "yanchor": "top", "y": -0.18, "x": 0, "xanchor": "left",
+                "traceorder": "normal"},
         hoverlabel={"namelength": -1},
     )
     figure.update_xaxes(**axis)

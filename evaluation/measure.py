@@ -164,7 +164,7 @@ def _measure_bound(cell: Cell, identity: Identity) -> Record:
 
     problem = cell.problem()
     bound = lower_bound(
-        problem, cell.subject, time_limit=cell.time_limit_s, **cell.options  # type: ignore[arg-type]
+        problem, cell.subject, time_limit=cell.time_limit_s, **cell.options
     )
     figures = {**bound.to_dict(), "bound_gated": bound.gated, **_problem_figures(problem)}
     return Record(

@@ -1,7 +1,7 @@
 """Colours and marks of the figures: one place, safe for colour-blind readers.
 
-Okabe and Ito's palette (2008), with marks and dashes beside the colours so that nothing rests on
-hue alone.
+Okabe and Ito's palette (2008), its yellow darkened to be seen on white; marks and dashes stand
+beside the colours, so that nothing rests on hue alone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
-SKY, PINK, YELLOW, GREY = "#56B4E9", "#CC79A7", "#F0E442", "#8A8A8A"
+SKY, PINK, YELLOW, GREY = "#56B4E9", "#CC79A7", "#B8A400", "#6F7782"
 
 #: What a stretch of time was spent on.
 KIND_COLOURS: Mapping[str, str] = {
@@ -26,7 +26,7 @@ ACTION_COLOURS: Mapping[str, str] = {"keep": BLUE, "swap": GREEN, "recompute": O
 
 _HUES = (ORANGE, GREEN, PINK, SKY, YELLOW, GREY)
 _MARKS = ("square", "diamond", "triangle-up", "x", "cross", "triangle-down", "star", "pentagon")
-_DASHES = ("solid", "dash", "dot", "dashdot")
+DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,6 @@ def looks(planners: Iterable[str]) -> dict[str, Look]:
     for number, name in enumerate(others):
         found[name] = Look(
             _HUES[number % len(_HUES)], _MARKS[number % len(_MARKS)],
-            _DASHES[number // len(_HUES) % len(_DASHES)], 1.5,
+            DASHES[number // len(_HUES) % len(DASHES)], 1.5,
         )
     return found

@@ -26,7 +26,6 @@ from slackswap.evaluation.stalls import stalls_by_tensor
 from slackswap.evaluation.statistics import PROBLEM
 from slackswap.evaluation.summary import (
     Table,
-    claims_table,
     failures_table,
     notes,
     ranking_table,
@@ -40,6 +39,8 @@ from slackswap.quantities import format_bytes, format_ns
 MAX_TIMELINES = 160
 #: Tensors listed by the stall they cause.
 _WORST_STALLS = 12
+#: Searches drawn in one figure.
+_MOST_CURVES = 16
 _HALF = 0.5
 
 
@@ -84,7 +85,6 @@ def render_report(finished: Finished) -> str:
         "claims": [
             {"entry": entry, "table": sensitivity_table(entry)} for entry in finished.claims
         ],
-        "claims_note": claims_table(finished.claims).note,
         "throughput": throughput_table(plans),
         "ranking": ranking_table(plans),
         "failures": failures_table(plans),
@@ -147,14 +147,23 @@ def _overview_figures(finished: Finished, drawings: dict[str, str]) -> dict[str,
     add("profile", figures.profile_figure(plain))
     alone = plain[~plain["contended"]]
     add("planning", figures.profile_figure(alone, "planning_s"))
-    curves = [
-        (f"{record.cell.subject} on {record.cell.profile.label}", record.figures["search"])
-        for record in finished.records
-        if record.cell.variant == "" and len(record.figures.get("search", ())) > 1
-    ]
+    curves = _curves(finished, plain)
     if curves:
         add("search", figures.search_figure(curves))
     return found
+
+
+def _curves(finished: Finished, plain: pd.DataFrame) -> list[figures.Curve]:
+    """Return how searches went, at the budget nearest to half, where there is a bound."""
+    rows = plain[plain["solved"] & plain["bound_ns"].notna() & (plain["seed"] == 0)]
+    distance = (rows["budget_fraction"] - _HALF).abs()
+    rows = rows[distance == distance.groupby([rows["profile"], rows["hardware"]]).transform("min")]
+    points = {record.key: record.figures.get("search", ()) for record in finished.records}
+    return [
+        figures.Curve(str(row.planner), str(row.profile), points[str(row.key)], round(float(str(row.bound_ns))))
+        for row in rows.itertuples(index=False)
+        if len(points[str(row.key)]) > 1
+    ][:_MOST_CURVES]
 
 
 def _timelines(
@@ -245,12 +254,14 @@ def _counts(finished: Finished) -> list[tuple[str, str]]:
     plans = finished.plans
     statuses = plans["status"].value_counts()
     times = plans["finished_at"].dropna()
-    span = f"{times.min()[:16]} to {times.max()[:16]} UTC" if len(times) else "-"
+    if times.empty:
+        return []
+    first, last = (time[:16].replace("T", " ") for time in (times.min(), times.max()))
     return [
         ("plans", f"{len(plans)}: " + ", ".join(f"{n} {s}" for s, n in statuses.items())),
         ("planners", str(plans["planner"].nunique())),
         ("problems", str(plans.groupby(PROBLEM, dropna=False).ngroups)),
-        ("measured", span.replace("T", " ")),
+        ("measured", f"{first} to {last} UTC"),
     ]
 
 

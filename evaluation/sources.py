@@ -139,7 +139,7 @@ class ProfileSource:
         if "library" in options:
             return str(options["library"])
         if "file" in options:
-            return os.path.basename(options["file"]).removesuffix(".gz").removesuffix(".json")
+            return os.path.basename(str(options["file"])).removesuffix(".gz").removesuffix(".json")
         return f"{options['generate']}-{options.get('seed', options.get('n', 0))}"
 
     @property
@@ -186,7 +186,7 @@ def build_profile(profile: ProfileSource, hardware: HardwareSource) -> Profile:
     if "file" in options:
         return load_profile(options["file"])
     name = options["library"]
-    given = {key: options[key] for key in ("batch", "sequence") if key in options}
+    given: dict[str, Any] = {key: options[key] for key in ("batch", "sequence") if key in options}
     if "prices" in options:
         given["prices"] = Prices(**_known(Prices, options["prices"], "prices"))
     if profile.priced and "name" in hardware.options:

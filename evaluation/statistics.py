@@ -28,10 +28,10 @@ class Profile:
     ratios : float[points]
         Ascending ratios to the best planner of each problem; starts at 1.
     shares : float[points]
-        Share of all problems on which the planner is within that ratio. A problem that it did not
-        solve never counts.
+        Share of the problems it was tried on that the planner solves within that ratio. One that
+        it did not solve never counts.
     solved, problems : int
-        Problems solved, and problems.
+        Problems solved, and problems it was tried on.
     """
 
     planner: str
@@ -115,17 +115,19 @@ def performance_profiles(
     # A duration of zero is as good as the smallest clock tick.
     floor = np.maximum(best, np.finfo(float).tiny)
     ratios = np.maximum(values, floor[:, np.newaxis]) / floor[:, np.newaxis]
+    tried = _tried(frame, times[chosen][some])
     censored_at = _censored_ratios(frame, times[chosen][some], floor, value, ratios)
     found = []
     for column, planner in enumerate(chosen):
-        mine = ratios[:, column]
+        mine = ratios[tried[:, column], column]
         solved = ~np.isnan(mine)
         if not len(mine):
             continue
         if not solved.any():
             found.append(Profile(planner, np.array([1.0]), np.array([0.0]), 0, len(mine)))
             continue
-        data = CensoredData(uncensored=mine[solved], right=censored_at[~solved, column])
+        limits = censored_at[tried[:, column], column]
+        data = CensoredData(uncensored=mine[solved], right=limits[~solved])
         cdf = ecdf(data).cdf
         found.append(
             Profile(
@@ -225,49 +227,82 @@ def bootstrap_interval(
     return float(interval.low), float(interval.high)
 
 
-def ranking(frame: pd.DataFrame, *, shift_s: float = 0.01) -> pd.DataFrame:
+def ranking(
+    frame: pd.DataFrame,
+    *,
+    rng: np.random.Generator,
+    reference: str = "slackswap",
+    shift_s: float = 0.01,
+) -> pd.DataFrame:
     """Return one row a planner, the best first.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        From `load_results`.
+    reference : str
+        Planner that ratios are taken to.
+    rng : numpy.random.Generator
+        For the bootstrap of the ratios.
+    shift_s : float
+        Shift of the geometric mean of planning times.
 
     Returns
     -------
     pandas.DataFrame
-        ``planner``, ``solved`` and ``problems``, and over the problems it solved: ``throughput``
-        (geometric mean), ``worst`` (smallest throughput), ``gap`` (largest certified gap),
-        ``stall``, ``recompute`` (mean shares of the iteration), ``link`` (mean utilisation to the
-        host), ``planning_s`` (shifted geometric mean). Planners that solved fewer problems come
-        later, whatever their means.
+        ``planner``, ``solved`` and ``tried`` (problems), ``ratio``, ``low``, ``high``, ``wins``,
+        ``ties``, ``losses`` against the reference on common problems; over the problems it solved,
+        ``throughput`` (geometric mean), ``worst`` (smallest throughput), ``gap`` (largest
+        certified), ``stall``, ``recompute`` (mean shares of the iteration), ``link`` (mean
+        utilisation to the host), ``planning_s`` (shifted geometric mean). Planners that solved a
+        smaller share of the problems they were tried on come later, whatever their ratio.
     """
+    against = {entry.planner: entry for entry in compare(frame, reference, rng=rng)}
     rows = []
     # Problems that no planner solved tell nothing about planners.
-    open_to_all = frame[frame.groupby(PROBLEM, dropna=False)["solved"].transform("any")]
-    problems = open_to_all.groupby(PROBLEM, dropna=False).ngroups
-    for planner, mine in open_to_all.groupby("planner"):
+    open_to_some = frame[frame.groupby(PROBLEM, dropna=False)["solved"].transform("any")]
+    for planner, mine in open_to_some[open_to_some["status"] != "skipped"].groupby("planner"):
         tried = mine.groupby(PROBLEM, dropna=False)["solved"].all()
-        solved = mine[mine["solved"].astype(bool)]
-        row: dict[str, Any] = {
-            "planner": planner, "solved": int(tried.sum()), "tried": len(tried),
-            "problems": problems, "skipped": int((mine["status"] == "skipped").all()),
-        }
-        if len(solved):
-            time = solved["iteration_ns"].astype(float)
-            row |= {
-                "throughput": float(np.exp(np.log(solved["throughput"].astype(float)).mean())),
-                "worst": float(solved["throughput"].min()),
-                "gap": float(solved["gap"].max()) if solved["gap"].notna().any() else np.nan,
-                "stall": float((solved["stall_ns"] / time).mean()),
-                "recompute": float((solved["recompute_ns"] / time).mean()),
-                "link": float(solved["d2h_utilisation"].mean()),
-                "planning_s": shifted_geometric_mean(
-                    solved["planning_s"].to_numpy(dtype=float), shift_s
-                ),
-            }
-        rows.append(row)
-    columns = ["planner", "solved", "tried", "problems", "skipped", "throughput", "worst", "gap",
-               "stall", "recompute", "link", "planning_s"]
+        row: dict[str, Any] = {"planner": planner, "solved": int(tried.sum()), "tried": len(tried)}
+        row["ratio"] = 1.0 if planner == reference else np.nan
+        if planner in against:
+            entry = against[str(planner)]
+            row |= {"ratio": entry.ratio, "low": entry.low, "high": entry.high,
+                    "wins": entry.wins, "ties": entry.ties, "losses": entry.losses}
+        rows.append(row | _means(mine[mine["solved"].astype(bool)], shift_s))
+    columns = ["planner", "solved", "tried", "ratio", "low", "high", "wins", "ties", "losses",
+               "throughput", "worst", "gap", "stall", "recompute", "link", "planning_s"]
     table = pd.DataFrame(rows, columns=columns)
-    return table.sort_values(
-        ["solved", "throughput"], ascending=False, kind="stable", ignore_index=True
+    table["share"] = table["solved"] / table["tried"]
+    table = table.sort_values(
+        ["share", "ratio", "throughput"], ascending=False, kind="stable", ignore_index=True
     )
+    return table[columns]
+
+
+def _means(solved: pd.DataFrame, shift_s: float) -> dict[str, float]:
+    if solved.empty:
+        return {}
+    time = solved["iteration_ns"].astype(float)
+    return {
+        "throughput": float(np.exp(np.log(solved["throughput"].astype(float)).mean())),
+        "worst": float(solved["throughput"].min()),
+        "gap": float(solved["gap"].max()) if solved["gap"].notna().any() else float("nan"),
+        "stall": float((solved["stall_ns"] / time).mean()),
+        "recompute": float((solved["recompute_ns"] / time).mean()),
+        "link": float(solved["d2h_utilisation"].mean()),
+        "planning_s": shifted_geometric_mean(
+            solved["planning_s"].to_numpy(dtype=float), shift_s
+        ),
+    }
+
+
+def _tried(frame: pd.DataFrame, times: pd.DataFrame) -> NDArray[np.bool_]:
+    """Tell which planner was tried on which problem; one that was skipped was not."""
+    counted = frame[frame["status"] != "skipped"]
+    counts = counted.groupby([*PROBLEM, "planner"], dropna=False).size().unstack("planner")
+    found = counts.reindex(index=times.index, columns=times.columns).notna().to_numpy(dtype=bool)
+    return np.asarray(found, dtype=np.bool_)
 
 
 def _censored_ratios(
@@ -280,12 +315,13 @@ def _censored_ratios(
         return censored
     late = frame[frame["status"] == "timeout"]
     limits = late.groupby([*PROBLEM, "planner"], dropna=False)["timeout_s"].max()
+    rows = {key: number for number, key in enumerate(times.index)}
+    columns = {name: number for number, name in enumerate(times.columns)}
     for key, limit in limits.items():
         assert isinstance(key, tuple)
-        row = times.index.get_indexer([key[:-1]])[0]
-        column = times.columns.get_indexer([key[-1]])[0]
-        if row >= 0 and column >= 0:
-            censored[row, column] = max(1.0, float(limit) / floor[row])
+        row, column = rows.get(key[:-1]), columns.get(key[-1])
+        if row is not None and column is not None:
+            censored[row, column] = max(1.0, float(str(limit)) / floor[row])
     return censored
 
 
@@ -310,6 +346,6 @@ def non_monotone_steps(frame: pd.DataFrame) -> dict[str, int]:
     for key, times in median.median().groupby(level=[*axis, "planner"], dropna=False):
         if len(times) > 1:
             slower = int((np.diff(times.to_numpy(dtype=float)) > 0).sum())
-            planner = str(key[-1])
+            planner = str(tuple(key)[-1])  # type: ignore[arg-type]
             steps[planner] = steps.get(planner, 0) + slower
     return steps

@@ -357,7 +357,8 @@ def _narrow(
     narrowed = []
     for number, group in enumerate(groups):
         kept = tuple(value for value in getattr(group, axis) if label(value) in wanted)
-        narrowed.append(replace(group, **{axis: kept + (added if number == 0 else ())}))
+        axes: dict[str, Any] = {axis: kept + (added if number == 0 else ())}
+        narrowed.append(replace(group, **axes))
     return narrowed
 
 

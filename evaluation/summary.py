@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from slackswap.evaluation.claims import Judged, Verdict
-from slackswap.evaluation.statistics import PROBLEM, compare, non_monotone_steps, ranking
+from slackswap.evaluation.statistics import PROBLEM, non_monotone_steps, ranking
 from slackswap.quantities import format_seconds
 
 #: Problems that still fit side by side in 100 columns.
@@ -49,30 +49,23 @@ class Table:
 def ranking_table(plans: pd.DataFrame, *, reference: str = "slackswap") -> Table:
     """Rank planners over all plain problems, the best first."""
     plain = plans[plans["variant"] == ""]
-    ranked = ranking(plain)
-    ratios = {
-        entry.planner: entry
-        for entry in compare(plain, reference, rng=np.random.default_rng(0))
-    }
+    ranked = ranking(plain, reference=reference, rng=np.random.default_rng(0))
     steps = non_monotone_steps(plain)
     columns = ["planner", "solved", "ratio", "w/t/l", "gap max", "stall", "recomp", "link",
                "planning"]
     if steps:
         columns.append("slower")
     rows = []
-    for row in ranked.itertuples(index=False):
-        if row.skipped:
-            continue
-        entry = ratios.get(row.planner)
+    for row in ranked.to_dict("records"):
+        compared = not pd.isna(row["wins"])
         cells = [
-            str(row.planner), f"{row.solved}/{row.problems}",
-            "1" if row.planner == reference else _ratio(entry.ratio if entry else None),
-            "" if entry is None else f"{entry.wins}/{entry.ties}/{entry.losses}",
-            _gap(row.gap), _percent(row.stall), _percent(row.recompute),
-            _percent(row.link, 0), _seconds(row.planning_s),
+            row["planner"], f"{row['solved']}/{row['tried']}", _ratio(row["ratio"]),
+            f"{row['wins']:.0f}/{row['ties']:.0f}/{row['losses']:.0f}" if compared else _BLANK,
+            _gap(row["gap"]), _percent(row["stall"]), _percent(row["recompute"]),
+            _percent(row["link"], 0), _seconds(row["planning_s"]),
         ]
         if steps:
-            cells.append(str(steps.get(str(row.planner), 0)))
+            cells.append(str(steps.get(row["planner"], 0)))
         rows.append(tuple(cells))
     note = (
         f"ratio: geometric mean of throughput over that of {reference}; w/t/l: wins, ties, losses "
@@ -82,8 +75,8 @@ def ranking_table(plans: pd.DataFrame, *, reference: str = "slackswap") -> Table
     )
     if steps:
         note += " slower: steps to a larger budget that made it slower."
-    return Table("Planners, by problems solved, then by throughput", tuple(columns), tuple(rows),
-                 left=("planner",), note=note)
+    return Table("Planners, by share of problems solved, then by ratio", tuple(columns),
+                 tuple(rows), left=("planner",), note=note)
 
 
 def throughput_table(plans: pd.DataFrame) -> Table | None:
@@ -94,7 +87,7 @@ def throughput_table(plans: pd.DataFrame) -> Table | None:
     if problems.empty or len(problems) > _SIDE_BY_SIDE + 1:
         return None
     one_budget = problems["budget"].nunique() == 1
-    order = list(ranking(plain)["planner"])
+    order = list(ranking(plain, rng=np.random.default_rng(0))["planner"])
     headings = [
         _short(str(row.profile)) + ("" if one_budget else f"\n{row.budget}")
         for row in problems.itertuples(index=False)
@@ -196,7 +189,8 @@ def unsteady_plans(plans: pd.DataFrame) -> list[str]:
     """Return planners that promise to be deterministic, but whose times differ between tries."""
     promised = plans[plans["deterministic"].fillna(False) & plans["solved"]]
     tries = promised.groupby([*PROBLEM, "planner", "parameters"], dropna=False)["iteration_ns"]
-    return sorted({str(key[-2]) for key, count in tries.nunique().items() if count > 1})
+    counts = tries.nunique()
+    return sorted(set(counts[counts > 1].index.get_level_values("planner").astype(str)))
 
 
 def _throughput(mine: pd.DataFrame) -> str:

@@ -27,7 +27,7 @@
   };
 
   // The page's own colours, light or dark, and room for labels on a narrow screen.
-  const dressed = (layout, width) => {
+  const dressed = (layout, width, data) => {
     const narrow = width < 560;
     layout.font = { ...layout.font, color: colour("--text"), size: narrow ? 11 : 13 };
     layout.hoverlabel = {
@@ -39,11 +39,13 @@
         layout[key].nticks = 5;
       }
     }
-    if (layout.legend) {
-      // In pixels below the axis title, whatever the height of the plot.
-      const inner = Math.max(120, (layout.height || 400) - 140);
-      layout.legend.y = -70 / inner;
+    if (layout.showlegend) {
+      // Below the axis title, in room of its own: however many its lines, the plot stays as high.
+      const columns = Math.max(1, Math.floor(width / 200));
+      const lines = Math.ceil(data.length / columns);
       layout.legend.font = { size: narrow ? 11 : 12 };
+      layout.height += 20 * (lines - 1);
+      layout.legend.y = -66 / (layout.height - 100 - 20 * lines);
     }
     layout.autosize = true;
     delete layout.width;
@@ -55,9 +57,8 @@
     box.dataset.state = "drawing";
     try {
       const figure = await unpack(box.dataset.figure);
-      await Plotly.newPlot(box, figure.data, dressed(figure.layout, box.clientWidth), {
-        responsive: true, displaylogo: false, displayModeBar: "hover",
-        modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"],
+      await Plotly.newPlot(box, figure.data, dressed(figure.layout, box.clientWidth, figure.data), {
+        responsive: true, displaylogo: false, displayModeBar: false,
       });
       box.dataset.state = "drawn";
       drawn += 1;
