@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import frexp
 
@@ -9,6 +10,7 @@ from slackswap.problem import Problem
 from slackswap.search.milp.constraints import Constraints
 from slackswap.search.milp.data import EVERY_PLAN, ModelData, Restriction
 from slackswap.search.milp.linear import LinearModel, ModelBuilder
+from slackswap.search.milp.milestones import Milestone, MilestoneConstraints
 from slackswap.search.milp.objective import add_iteration_time
 from slackswap.search.milp.variables import Variables
 
@@ -34,6 +36,7 @@ class PlanModel:
 
     data: ModelData
     variables: Variables
+    milestones: tuple[Milestone, ...]
     linear: LinearModel
     ns: float
     nbytes: float
@@ -55,18 +58,34 @@ class PlanModel:
         return min(data.forward_room.min(initial=0), data.backward_room.min(initial=0)) >= 0
 
 
-def build_model(problem: Problem, restriction: Restriction = EVERY_PLAN) -> PlanModel:
-    """State the model of a problem."""
+def build_model(
+    problem: Problem, restriction: Restriction = EVERY_PLAN, milestones: Collection[int] = ()
+) -> PlanModel:
+    """State the model of a problem.
+
+    Parameters
+    ----------
+    problem : Problem
+        Profile, hardware and budget.
+    restriction : Restriction
+        Which plans it is about.
+    milestones : collection of int
+        Backward ops at which it tracks what has run again.
+    """
     data = ModelData.of(problem, restriction)
     builder = ModelBuilder()
     variables = Variables.add(builder, data)
     Constraints(builder, data, variables).add_all()
+    tracked = tuple(
+        Milestone.add(builder, data, variables, op) for op in sorted(set(milestones))
+    )
+    MilestoneConstraints(builder, data, variables, tracked).add_all()
     add_iteration_time(builder, data, variables)
     ns = _power_of_two(problem.profile.duration_ns / 1000)
     sizes = data.graph.nbytes[~data.graph.is_input]
     nbytes = _power_of_two(float(sizes.max(initial=1)))
     linear = builder.build(float(problem.profile.duration_ns)).scaled(ns=ns, nbytes=nbytes)
-    return PlanModel(data, variables, linear, ns, nbytes)
+    return PlanModel(data, variables, tracked, linear, ns, nbytes)
 
 
 def _power_of_two(value: float) -> float:
