@@ -55,7 +55,9 @@ def closure_ns(graph: Graph, stored: Bools) -> Ints:
     int64[forward ops]
         Nanoseconds; `IMPOSSIBLE` where an op on the way cannot run again.
     """
-    return _closure_ns(*_arrays(graph), stored, _chain_ns(*_arrays(graph), stored))
+    arrays = _arrays(graph)
+    result: Ints = _closure_ns(*arrays, stored, _chain_ns(*arrays, stored))
+    return result
 
 
 def rank_by_closure(
@@ -199,10 +201,11 @@ def _rank(
     taken = np.zeros(n_forward, np.bool_)
     order = np.empty(len(heap), np.int64)
     prices = np.empty(len(heap), np.float64)
-    stamp = np.int64(0)
+    stamp = 0
     chosen = 0
     while len(heap) > 0:
-        cost, op = heapq.heappop(heap)
+        cost, nxt = heapq.heappop(heap)
+        op = int(nxt)
         if taken[op] or cost != price[op]:
             continue
         taken[op] = True

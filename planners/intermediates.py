@@ -37,7 +37,7 @@ def worth_storing(
     """
     reruns = np.zeros(graph.n_forward, dtype=np.bool_)
     reruns[graph.producer[recomputed & graph.is_saved]] = True
-    return _choose(
+    chosen: Bools = _choose(
         graph.producer,
         graph.nbytes,
         graph.forward_ns,
@@ -49,6 +49,7 @@ def worth_storing(
         reruns,
         threshold_ns_per_byte,
     )
+    return chosen
 
 
 @njit(cache=True, nogil=True)

@@ -44,7 +44,8 @@ def repair(scorer: Scorer, codes: Codes, *, actions: tuple[np.int8, ...], rounds
         scores = scorer.score(neighbours)
         best = scores.best()
         if best is not None:
-            return neighbours[best]
+            fitting: Codes = neighbours[best]
+            return fitting
         steps = progress(scores)
         order = np.lexsort((-steps[:, 1], -steps[:, 0]))
         if tuple(steps[order[0]]) <= tuple(reached):

@@ -129,7 +129,7 @@ class Plan:
             offload_barriers=tuple(fields.offload_barriers),
             prefetch_gates=fields.prefetch_gates,
             prefetch_barriers=tuple(fields.prefetch_barriers),
-            planner=planner and PlannerInfo(**planner.model_dump()),
+            planner=None if planner is None else PlannerInfo(**planner.model_dump()),
             profile_sha256=fields.profile_sha256,
         )
 

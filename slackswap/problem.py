@@ -109,7 +109,7 @@ class Problem:
                     f"{', '.join(profile.tensors[index].allowed) or 'nothing'}",
                     where="actions", fix="choose an allowed action",
                 )
-        for index in graph.is_saved.nonzero()[0]:
+        for index in graph.is_saved.nonzero()[0].tolist():
             tensor = profile.tensors[index]
             if Action.KEEP not in tensor.allowed and tensor.name not in plan.actions:
                 raise InvalidPlan(

@@ -366,29 +366,29 @@ def _broken_rules(profile: Profile) -> Iterator[InvalidProfile]:
     count = len(profile.tensors)
     for i, op in enumerate(profile.forward):
         place = f"forward[{i}] ({op.name})"
-        for tensor in (*op.reads, *op.writes):
-            if tensor >= count:
-                yield _unknown_tensor(place, tensor, count)
-        for tensor in op.reads:
-            first_reader.setdefault(tensor, i)
-        for tensor in op.writes:
-            if tensor in producer:
+        for t in (*op.reads, *op.writes):
+            if t >= count:
+                yield _unknown_tensor(place, t, count)
+        for t in op.reads:
+            first_reader.setdefault(t, i)
+        for t in op.writes:
+            if t in producer:
                 yield InvalidProfile(
-                    f"writes tensor {tensor} ({_name(profile, tensor)}), which "
-                    f"forward[{producer[tensor]}] already writes",
+                    f"writes tensor {t} ({_name(profile, t)}), which "
+                    f"forward[{producer[t]}] already writes",
                     where=place, fix="give the second result a tensor of its own",
                 )
-            if tensor in first_reader:
+            if t in first_reader:
                 yield InvalidProfile(
-                    f"writes tensor {tensor} ({_name(profile, tensor)}), which "
-                    f"forward[{first_reader[tensor]}] reads before or while it is written",
+                    f"writes tensor {t} ({_name(profile, t)}), which "
+                    f"forward[{first_reader[t]}] reads before or while it is written",
                     where=place, fix="order the ops so that each tensor is written before use",
                 )
-            producer[tensor] = i
+            producer[t] = i
     for j, backward_op in enumerate(profile.backward):
-        for tensor in backward_op.reads:
-            if tensor >= count:
-                yield _unknown_tensor(f"backward[{j}] ({backward_op.name})", tensor, count)
+        for t in backward_op.reads:
+            if t >= count:
+                yield _unknown_tensor(f"backward[{j}] ({backward_op.name})", t, count)
     for what, total in (
         ("durations", profile.duration_ns),
         ("tensor sizes", sum(tensor.nbytes for tensor in profile.tensors)),

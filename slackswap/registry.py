@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, cast, overload
 
 from slackswap.errors import InvalidPlanner, UnknownName
 from slackswap.plan import Plan
@@ -137,11 +137,12 @@ def resolve_planner(target: PlannerLike, **parameters: Any) -> Planner:
 
 def parameters_of(planner: Planner) -> dict[str, Any]:
     """Return a planner's parameters: the fields of its dataclass."""
-    if isinstance(planner, FunctionPlanner) or not dataclasses.is_dataclass(planner):
+    instance: Any = planner
+    if isinstance(planner, FunctionPlanner) or not dataclasses.is_dataclass(instance):
         return {}
     return {
         spec.name: getattr(planner, spec.name)
-        for spec in dataclasses.fields(planner)
+        for spec in dataclasses.fields(instance)
         if spec.name not in ("name", "version", "capabilities")
     }
 
@@ -218,7 +219,7 @@ def _factory(
                 where="planner", fix="give every parameter a default",
             ) from error
         _check_protocol(planner)
-        return target
+        return cast("Callable[[], Planner]", target)
     if isinstance(target, Planner):
         _check_protocol(target)
         return lambda: target

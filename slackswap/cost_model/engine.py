@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -316,10 +316,10 @@ class Scorer:
         permitted = np.take_along_axis(
             self.allowed[np.newaxis], codes[:, :, np.newaxis].astype(np.intp), axis=2
         )[:, :, 0]
-        broken: Bools = ~permitted.all(axis=1)
+        broken: Bools = np.logical_not(permitted.all(axis=1))
         host_bytes = self.problem.hardware.host_bytes
         if host_bytes is not None:
-            broken |= (codes == SWAP) @ self.graph.nbytes > host_bytes
+            broken = broken | ((codes == SWAP) @ self.graph.nbytes > host_bytes)
         return broken
 
 
@@ -346,28 +346,32 @@ class Scores:
         """Valid and within the budget."""
         from slackswap.cost_model import kernel
 
-        return (self.table[:, kernel.OUTCOME] == kernel.FITS) & ~self.breaks_rules
+        fits: Bools = (self.table[:, kernel.OUTCOME] == kernel.FITS) & ~self.breaks_rules
+        return fits
 
     @property
     def valid(self) -> Bools:
         """Could be carried out with enough memory."""
         from slackswap.cost_model import kernel
 
-        return (self.table[:, kernel.OUTCOME] != kernel.CANNOT_RUN_AGAIN) & ~self.breaks_rules
+        runs: Bools = self.table[:, kernel.OUTCOME] != kernel.CANNOT_RUN_AGAIN
+        return runs & ~self.breaks_rules
 
     @property
     def iteration_ns(self) -> Ints:
         """Time of each plan; meaningless where not feasible."""
         from slackswap.cost_model import kernel
 
-        return self.table[:, kernel.ITERATION_NS]
+        column: Ints = self.table[:, kernel.ITERATION_NS]
+        return column
 
     @property
     def shortfall_bytes(self) -> Ints:
         """Bytes missing where a plan got stuck; 0 where feasible."""
         from slackswap.cost_model import kernel
 
-        return self.table[:, kernel.SHORTFALL_BYTES]
+        column: Ints = self.table[:, kernel.SHORTFALL_BYTES]
+        return column
 
     def best(self) -> int | None:
         """Return the row of the fastest feasible plan, the first of equals; None if none is."""
@@ -436,9 +440,10 @@ class Scores:
         )
 
 
-def _filled(rows: NDArray[np.generic] | None, used: bool, shape: tuple[int, int], blank: int | bool
-            ) -> NDArray[np.generic]:
-    kind = np.bool_ if isinstance(blank, bool) else np.int64
+def _filled(
+    rows: NDArray[np.generic] | None, used: bool, shape: tuple[int, int], blank: int | bool
+) -> NDArray[np.generic]:
+    kind: type[np.bool_ | np.int64] = np.bool_ if isinstance(blank, bool) else np.int64
     if not used:
         return np.empty((0, shape[1]), dtype=kind)
     if rows is None:
@@ -446,10 +451,10 @@ def _filled(rows: NDArray[np.generic] | None, used: bool, shape: tuple[int, int]
     return np.ascontiguousarray(np.atleast_2d(rows), dtype=kind)
 
 
-def _per_size(nbytes: Ints, duration_of: object) -> Ints:
+def _per_size(nbytes: Ints, duration_of: Callable[[int], int]) -> Ints:
     # In Python integers: bytes x 10^9 overflows 64 bits above 9.2 GB.
     sizes, place = np.unique(nbytes, return_inverse=True)
-    durations = [duration_of(size) for size in sizes.tolist()]  # type: ignore[operator]
+    durations = [duration_of(size) for size in sizes.tolist()]
     return np.array(durations, dtype=np.int64)[place]
 
 

@@ -68,7 +68,9 @@ def _schedule(graph: Any, actions: Any, work: Any, steps: Any, row: Any) -> int:
         b_ns, b_ws, carried, fr_start, fr_items, fw_start, fw_items, br_start, br_items,
         _lu_start, _lu_items,
     ) = graph
-    available, first_need, last_need, transient_end, closure, mark, first_step, queue, deadline = work
+    (
+        available, first_need, last_need, transient_end, closure, mark, first_step, queue, deadline,
+    ) = work
     step_ns, step_needs, step_frees, step_forward, _level, _peak, _window = steps
 
     n_tensors, n_backward, capacity = len(nbytes), len(b_ns), len(step_ns)
@@ -184,7 +186,9 @@ def _run(
     ) = graph
     d2h_ns, h2d_ns, full_duplex = link
     has_gates, offload_gate, prefetch_gate, has_barriers, offload_barrier, prefetch_barrier = order
-    _available, first_need, last_need, _transient, _closure, _mark, first_step, queue, deadline = work
+    (
+        _available, first_need, last_need, _transient, _closure, _mark, first_step, queue, deadline,
+    ) = work
     step_ns, step_needs, step_frees, step_forward, level, peak_of, window = steps
     copied, off_tensor, off_end, join_head, join_next = transfers
 
@@ -350,15 +354,15 @@ def _run(
                 resident += 1
                 prefetch_end = _NEVER
 
-        if not running and resident >= barrier and memory + step_needs[k] <= budget:
-            if resident == n_swapped or deadline[resident] > k:
-                memory += step_needs[k]
-                if memory > peak:
-                    peak = memory
-                running = True
-                step_end = now + step_ns[k]
-                # Memory is as before; a prefetch may start beside the step at this instant only
-                # if it might have before, which was just tried.
+        here = resident == n_swapped or deadline[resident] > k
+        if not running and here and resident >= barrier and memory + step_needs[k] <= budget:
+            # What a prefetch may take is the same before and after a step starts, so the prefetch
+            # queue need not be asked again at this instant.
+            memory += step_needs[k]
+            if memory > peak:
+                peak = memory
+            running = True
+            step_end = now + step_ns[k]
 
         next_event = min(step_end, prefetch_end)
         if ended < joined:

@@ -24,7 +24,7 @@ from slackswap.result import (
 )
 
 
-class _Stuck(Exception):  # noqa: N818 - control flow, never seen by a user
+class _Stuck(Exception):
     def __init__(self, infeasibility: Infeasibility) -> None:
         super().__init__()
         self.infeasibility = infeasibility
@@ -330,10 +330,11 @@ class _Iteration:
     def _record_step(self, k: int, end: int) -> None:
         profile, step = self.problem.profile, self.schedule.steps[k]
         if step.forward is None:
-            kind, name, index = EventKind.BACKWARD, profile.backward[step.backward].name, step.backward
+            name = profile.backward[step.backward].name
+            self._record(Stream.COMPUTE, EventKind.BACKWARD, name, end, step.backward)
         else:
-            kind, name, index = EventKind.RECOMPUTE, profile.forward[step.forward].name, step.forward
-        self._record(Stream.COMPUTE, kind, name, end, index)
+            name = profile.forward[step.forward].name
+            self._record(Stream.COMPUTE, EventKind.RECOMPUTE, name, end, step.forward)
 
     def _stall(
         self, phase: Phase, index: int, op: str, until: int, cause: StallCause, tensor: int | None
@@ -359,12 +360,11 @@ class _Iteration:
         self, current: int, until: int, absent: set[int], barrier: _Transfer | None
     ) -> None:
         step = self.schedule.steps[current]
+        cause, tensor = StallCause.MEMORY, None if self.offload is None else self.offload.tensor
         if barrier is not None:
             cause, tensor = StallCause.BARRIER, barrier.tensor
         elif missing := [t for t in step.reads if t in absent]:
             cause, tensor = StallCause.TENSOR, min(missing)
-        else:
-            cause, tensor = StallCause.MEMORY, None if self.offload is None else self.offload.tensor
         op = self.problem.profile.backward[step.backward].name
         self._stall(Phase.BACKWARD, step.backward, op, until, cause, tensor)
 

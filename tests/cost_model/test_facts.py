@@ -88,7 +88,7 @@ def test_the_timeline_accounts_for_every_nanosecond(seed):
         ends = [event.end_ns for event in events]
         starts = [event.start_ns for event in events]
         assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))
-    spent = {kind: 0 for kind in EventKind}
+    spent = dict.fromkeys(EventKind, 0)
     for event in result.timeline:
         spent[event.kind] += event.end_ns - event.start_ns
     assert spent[EventKind.STALL] == result.stall_forward_ns + result.stall_backward_ns

@@ -1,0 +1,131 @@
+"""Closure prices, against what the referee runs again."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slackswap import BackwardOp, ForwardOp, Hardware, Plan, Problem, Profile, Tensor, simulate
+from slackswap.planners.closure import IMPOSSIBLE, closure_ns, rank_by_closure
+from slackswap.planners.intermediates import worth_storing
+from slackswap.profiles.random_dag import random_profile
+
+LINK = Hardware("toy", 10**9, 10**9)
+
+
+def all_saved(profile):
+    return profile.graph.is_input | profile.graph.is_saved
+
+
+@settings(max_examples=400)
+@given(st.integers(0, 2**40))
+def test_the_price_of_one_op_is_what_the_referee_reruns(seed):
+    rng = random.Random(seed)
+    profile = random_profile(rng, rng.randint(1, 12))
+    graph = profile.graph
+    prices = closure_ns(graph, all_saved(profile))
+    for t in np.flatnonzero(graph.is_saved).tolist():
+        if "recompute" not in profile.tensors[t].allowed:
+            continue
+        price = int(prices[graph.producer[t]])
+        if price >= IMPOSSIBLE:
+            continue
+        plan = Plan({profile.tensors[t].name: "recompute"})
+        assert simulate(Problem(profile, LINK), plan, "reference").recompute_ns == price
+
+
+def fork() -> Profile:
+    """x -> u (10 ns, intermediate) -> a (1 ns), b (1 ns), both for the first backward op; c is big.
+
+    Alone, a costs 11 for 10 bytes and b 11 for 20; c costs 6 for 10.
+    """
+    return Profile(
+        "fork",
+        "random",
+        (Tensor("x", 1), Tensor("u", 5), Tensor("a", 10), Tensor("b", 20), Tensor("c", 10)),
+        (
+            ForwardOp("fu", 10, (0,), (1,)),
+            ForwardOp("fa", 1, (1,), (2,)),
+            ForwardOp("fb", 1, (1,), (3,)),
+            ForwardOp("fc", 6, (0,), (4,)),
+        ),
+        (BackwardOp("bab", 1, (2, 3)), BackwardOp("bc", 1, (4,))),
+    )
+
+
+def freed(profile):
+    graph = profile.graph
+    result = np.zeros(graph.n_forward, dtype=np.int64)
+    np.add.at(result, graph.producer[graph.is_saved], graph.nbytes[graph.is_saved])
+    return result
+
+
+def test_prices_are_updated_as_closures_interact():
+    # b is cheapest (11 / 20). With it u is made again for the same backward op anyway, so a costs
+    # only its own 1 for 10 bytes and overtakes c (6 / 10), which by static prices would be second.
+    profile = fork()
+    order = rank_by_closure(profile.graph, all_saved(profile), freed(profile))
+    assert [profile.forward[op].name for op in order.ops] == ["fb", "fa", "fc"]
+    assert order.ns_per_byte.tolist() == [11 / 20, 1 / 10, 6 / 10]
+
+
+def test_own_time_prices_ignore_the_closure():
+    profile = fork()
+    order = rank_by_closure(
+        profile.graph, all_saved(profile), freed(profile), own_time_only=True
+    )
+    assert [profile.forward[op].name for op in order.ops] == ["fb", "fa", "fc"]
+    assert order.ns_per_byte.tolist() == [1 / 20, 1 / 10, 6 / 10]
+
+
+def test_what_cannot_run_again_has_no_place_in_the_order():
+    profile = fork()
+    forward = (ForwardOp("fu", 10, (0,), (1,), recomputable=False), *profile.forward[1:])
+    fixed = Profile("fixed", "random", profile.tensors, forward, profile.backward)
+    order = rank_by_closure(fixed.graph, all_saved(fixed), freed(fixed))
+    assert [fixed.forward[op].name for op in order.ops] == ["fc"]
+
+
+def residual_chain(blocks: int) -> Profile:
+    """Each block: r (residual, 4 B, never saved) -> s (saved upcast, 8 B) -> the next residual."""
+    tensors, forward, backward = [Tensor("x", 4)], [], []
+    residual = 0
+    for k in range(blocks):
+        tensors += [Tensor(f"s{k}", 8), Tensor(f"r{k}", 4)]
+        s, r = len(tensors) - 2, len(tensors) - 1
+        forward += [
+            ForwardOp(f"upcast{k}", 1, (residual,), (s,)),
+            ForwardOp(f"add{k}", 20, (residual, s), (r,)),
+        ]
+        backward.insert(0, BackwardOp(f"b{k}", 40, (s,)))
+        residual = r
+    return Profile("residuals", "random", tuple(tensors), tuple(forward), tuple(backward))
+
+
+def test_residuals_are_kept_where_chains_would_reach_back():
+    # s3's closure walks r2, r1, r0: 1 + 3 x 20 and, through add's reads, s0 .. s2 are stored. At
+    # 1 ns a byte a residual (4 bytes) is worth at most 4 ns, and remaking it costs 20: keep all
+    # that some closure reads, r0 .. r2. At 1000 ns a byte none is worth its memory.
+    profile = residual_chain(4)
+    recomputed = profile.graph.is_saved
+    kept = worth_storing(profile.graph, all_saved(profile), recomputed, 1.0)
+    assert [profile.tensors[t].name for t in np.flatnonzero(kept)] == ["r0", "r1", "r2"]
+    assert not worth_storing(profile.graph, all_saved(profile), recomputed, 1000.0).any()
+    nothing = np.zeros_like(recomputed)
+    assert not worth_storing(profile.graph, all_saved(profile), nothing, 1.0).any()
+
+
+def test_long_closures_are_priced_without_walking_them_op_by_op():
+    # 1,000 intermediates in a row: the walk is cut, the price is not.
+    n = 1000
+    profile = Profile(
+        "long",
+        "random",
+        tuple(Tensor(f"t{i}", 1) for i in range(n + 1)),
+        tuple(ForwardOp(f"f{i}", 1, (i,), (i + 1,)) for i in range(n)),
+        (BackwardOp("b", 1, (n,)),),
+    )
+    assert closure_ns(profile.graph, all_saved(profile))[-1] == n

@@ -1,0 +1,194 @@
+"""The paper's rule: what it promises, a problem worked by hand, and its ablations."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from drawing import random_case
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slackswap import (
+    BackwardOp,
+    ForwardOp,
+    Hardware,
+    Problem,
+    Profile,
+    Tensor,
+    load_hardware,
+    load_profile,
+    simulate,
+    solve,
+)
+from slackswap.planners.link import admit_earliest, admit_per_layer
+from slackswap.profiles.random_dag import random_profile
+
+#: One byte a nanosecond each way.
+LINK = Hardware("toy", 10**9, 10**9)
+
+
+def three_prices() -> Problem:
+    """Three saved tensors of 10 bytes; remaking a, b, c costs 10, 2 and 30 ns.
+
+    A last op of 50 ns needs 30 bytes of workspace, and so does its backward op, so with a budget of
+    40 bytes only one of the three may stay.
+    """
+    profile = Profile(
+        "three prices",
+        "random",
+        (Tensor("a", 10), Tensor("b", 10), Tensor("c", 10)),
+        (
+            ForwardOp("fa", 10, (), (0,)),
+            ForwardOp("fb", 2, (), (1,)),
+            ForwardOp("fc", 30, (), (2,)),
+            ForwardOp("top", 50, (), (), 30),
+        ),
+        (
+            BackwardOp("top.b", 50, (), 30),
+            BackwardOp("cb", 30, (2,)),
+            BackwardOp("bb", 2, (1,)),
+            BackwardOp("ab", 10, (0,)),
+        ),
+    )
+    return Problem(profile, LINK, 40)
+
+
+def test_the_cheapest_is_recomputed_and_the_link_takes_the_earliest_of_the_rest():
+    # Two of the three must be away when `top` starts at 42. At 2 ns a byte one copy takes 20 ns:
+    # a's would run 10..30, and a second one would end at 50, too late. So one is recomputed: b,
+    # the cheapest by closure cost per byte (0.2). Of a and c, both dearer, a is written first and
+    # needed last, so a gets the link, and c stays. Total: keep-everything time + 2.
+    problem = three_prices().with_hardware(Hardware("half", 5 * 10**8, 5 * 10**8))
+    solution = solve(problem, "slackswap")
+    assert solution.plan.actions == {"a": "swap", "b": "recompute"}
+    assert solution.evaluation.recompute_ns == 2
+    assert solution.evaluation.stall_ns == 0
+
+
+def test_nothing_is_recomputed_while_the_link_has_time():
+    # At 1 ns a byte a's copy runs 10..20 and b's 20..30: both are away at 42.
+    solution = solve(three_prices(), "slackswap")
+    assert solution.plan.actions == {"a": "swap", "b": "swap"}
+    assert solution.evaluation.throughput == 1.0
+
+
+def test_without_time_on_the_link_the_two_cheapest_are_recomputed():
+    # A link of 1 byte a microsecond moves nothing in time: b and a go, at 2 + 10 ns.
+    problem = three_prices().with_hardware(Hardware("slow", 10**6, 10**6))
+    solution = solve(problem, "slackswap")
+    assert solution.plan.actions == {"a": "recompute", "b": "recompute"}
+    assert solution.evaluation.recompute_ns == 12
+
+
+@settings(max_examples=400)
+@given(st.integers(0, 2**40))
+def test_it_fits_or_says_that_it_cannot(seed):
+    case = random_case(seed)
+    solution = solve(case.problem, "slackswap")
+    if solution.plan is None:
+        assert str(solution.status) == "infeasible"
+        assert solution.reason
+    else:
+        assert solution.evaluation.feasible
+        assert not solution.plan.has_order
+
+
+def test_it_finds_nearly_every_plan_that_trivial_planners_find():
+    """On random problems it must not be infeasible where a one-line rule is not."""
+    missed = []
+    for seed in range(300):
+        problem = random_case(seed).problem
+        simple = [solve(problem, name) for name in ("keep-all", "recompute-all", "swap-all")]
+        if solve(problem, "slackswap").plan is None and any(s.evaluation.feasible for s in simple):
+            missed.append(seed)
+    assert missed == []
+
+
+@pytest.mark.parametrize("name", ["bert-large", "gpt2-xl", "llama-7b", "opt-350m-a100"])
+def test_a_larger_budget_is_never_slower(name):
+    profile, hardware = load_profile(name), load_hardware("a100-80gb")
+    times = []
+    for percent in range(35, 101, 5):
+        evaluation = solve(Problem(profile, hardware, f"{percent}%"), "slackswap").evaluation
+        times.append(evaluation.iteration_ns if evaluation else np.iinfo(np.int64).max)
+    assert times == sorted(times, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("ablation", "uses"),
+    [
+        ({"swap": False}, {"recompute"}),
+        ({"recompute": False}, {"swap"}),
+    ],
+)
+def test_ablations_that_take_an_action_away(ablation, uses):
+    problem = Problem(load_profile("bert-large"), load_hardware("a100-80gb"), 0.8)
+    solution = solve(problem, "slackswap", **ablation)
+    assert set(solution.plan.actions.values()) == uses
+    whole = solve(problem, "slackswap").evaluation.iteration_ns
+    assert whole <= solution.evaluation.iteration_ns
+
+
+@pytest.mark.parametrize("ablation", ["layer_barriers", "on_demand", "link_windows"])
+def test_ablations_that_bind_the_link_are_not_faster(ablation):
+    problem = Problem(load_profile("gpt2-xl"), load_hardware("a100-80gb"), 0.5)
+    bound = solve(problem, "slackswap", **{ablation: True})
+    free = solve(problem, "slackswap").evaluation.iteration_ns
+    assert bound.evaluation.feasible
+    assert bound.evaluation.iteration_ns > free
+    assert bound.plan.has_order is (ablation != "link_windows")
+
+
+def test_additive_prices_differ_where_a_closure_is_long():
+    problem = Problem(load_profile("gpt2-xl"), load_hardware("a100-80gb"), 0.5)
+    additive = solve(problem, "slackswap", closure_prices=False).evaluation
+    closure = solve(problem, "slackswap").evaluation
+    assert additive.iteration_ns > closure.iteration_ns
+
+
+def test_intermediates_are_stored_where_closures_would_reach_back_to_the_embedding():
+    problem = Problem(load_profile("llama-7b-as-written"), load_hardware("a100-80gb"), 0.3)
+    stored = solve(problem, "slackswap")
+    without = solve(problem, "slackswap", store_intermediates=False)
+    assert stored.evaluation.iteration_ns <= without.evaluation.iteration_ns
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 2**40), st.booleans())
+def test_admitted_copies_end_in_time(seed, by_price):
+    rng = random.Random(seed)
+    graph = random_profile(rng, rng.randint(1, 14)).graph
+    copies = graph.nbytes + rng.randint(0, 3)
+    candidates = graph.is_saved & (np.array([rng.random() for _ in graph.nbytes]) < 0.8)
+    until = rng.randint(0, int(graph.forward_ns.sum()) + 20)
+    room = rng.choice((None, 100))
+    priority = np.array([rng.randint(0, 9) for _ in graph.nbytes]) if by_price else None
+    taken = admit_earliest(graph, candidates, copies, until, room, priority)
+    assert not (taken & ~candidates).any()
+    assert room is None or graph.nbytes[taken].sum() <= room
+    written = np.cumsum(graph.forward_ns)
+    link_free = 0
+    for t in sorted(np.flatnonzero(taken), key=lambda t: (graph.producer[t], t)):
+        link_free = max(link_free, written[graph.producer[t]]) + copies[t]
+    assert link_free <= until or not taken.any()
+
+
+def test_layer_windows_hold_each_layer_to_its_own_time():
+    problem = three_prices()
+    graph = problem.profile.graph
+    layers = np.array([0, 0, 1, 1])
+    copies = np.array([10, 10, 90])
+    # Layer 0 lasts 12 ns: one copy of 10 fits, not two. Layer 1 lasts 80: 90 do not fit.
+    taken = admit_per_layer(graph, graph.is_saved, copies, layers, None)
+    assert taken.tolist() == [True, False, False]
+
+
+def test_planning_is_deterministic():
+    problem = Problem(load_profile("gpt2-xl"), load_hardware("a100-80gb"), 0.4)
+    first, second = (solve(problem, "slackswap", seed=seed) for seed in (1, 2))
+    assert first.plan.actions == second.plan.actions
+    assert simulate(problem, first.plan, "reference").iteration_ns == (
+        second.evaluation.iteration_ns
+    )
