@@ -207,27 +207,22 @@ class Segments:
         What is saved before the last of them and is no boundary is recomputed; what comes after
         is kept.
         """
-        return self.recomputed(kept, None)
+        ends = list(kept)
+        return self.recomputed(ends, range(max(ends, default=-1) + 1))
 
-    def recomputed(self, kept: Iterable[int], inside: Iterable[int] | None) -> Codes:
+    def recomputed(self, kept: Iterable[int], inside: Iterable[int]) -> Codes:
         """Return the plan that keeps boundaries after layers and recomputes inside others.
 
         Parameters
         ----------
         kept : iterable of int
             Layers whose end is a boundary.
-        inside : iterable of int or None
-            Layers whose saved tensors are recomputed unless they cross a boundary; None: all up
-            to the last boundary.
+        inside : iterable of int
+            Layers whose saved tensors are recomputed unless they cross a boundary.
         """
         graph = self.scorer.graph
         codes = self.scorer.default.copy()
-        ends = list(kept)
-        if inside is None:
-            dropped = self._layer_of <= max(ends, default=-1)
-        else:
-            dropped = np.isin(self._layer_of, list(inside))
-        codes[graph.is_saved & dropped] = RECOMPUTE
-        for n in ends:
+        codes[graph.is_saved & np.isin(self._layer_of, list(inside))] = RECOMPUTE
+        for n in kept:
             codes[self._boundaries[n]] = KEEP
         return permitted(self.scorer, codes)

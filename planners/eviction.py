@@ -33,12 +33,15 @@ class Evictions:
     failed_at : dict of int to int
         For each victim the forward op whose allocation failed; the number of forward ops when it
         was the backward pass that lacked memory.
+    needed_by : dict of int to int
+        For each victim the first backward op that needs it, or a tensor remade from it.
     fits : bool
         Whether every allocation succeeds in the end.
     """
 
     codes: Codes
     failed_at: dict[int, int]
+    needed_by: dict[int, int]
     fits: bool
 
 
@@ -61,7 +64,10 @@ def evict(scorer: Scorer, codes: Codes, order: Ints) -> Evictions:
     )
     cache = _Cache(scorer, codes.copy(), order, schedule)
     fits = cache.run_forward() and cache.run_backward()
-    return Evictions(cache.codes, cache.failed_at, fits)
+    needed_by = {
+        t: schedule.steps[schedule.first_need[t]].backward for t in cache.failed_at
+    }
+    return Evictions(cache.codes, cache.failed_at, needed_by, fits)
 
 
 class _Cache:

@@ -6,6 +6,7 @@ stand for what a paper calls a layer.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
@@ -140,6 +141,20 @@ def heavy_kinds(profile: Profile) -> frozenset[str]:
 def is_of(op: ForwardOp | BackwardOp, kinds: Collection[str]) -> bool:
     """Whether an op is of one of these kinds."""
     return op.kind is not None and op.kind in kinds
+
+
+def repeated(profile: Profile, layers: tuple[Layer, ...]) -> list[int]:
+    """Return which layers are the blocks of a network: the most frequent sequence of op kinds.
+
+    Where none repeats, all but the last are.
+    """
+    kinds = [tuple(profile.forward[op].kind for op in layer.forward) for layer in layers]
+    counts = Counter(kinds)
+    if not counts or max(counts.values()) == 1:
+        return list(range(len(layers) - 1))
+    # Ties go to the longer block: more of the network.
+    commonest = max(counts, key=lambda sequence: (counts[sequence], len(sequence)))
+    return [n for n, sequence in enumerate(kinds) if sequence == commonest]
 
 
 def boundaries(profile: Profile, layers: tuple[Layer, ...]) -> list[Ints]:

@@ -14,10 +14,10 @@ Transformers
     One item is an op with all it saves, since one rerun makes all. Items are sorted by size,
     largest first, as the partitioner sorts them. A user finds the budget by trial, for which the
     partitioner draws a Pareto curve in steps of 1/20: here the largest of these whose plan fits,
-    refined to 1/320. The graph that is partitioned is a layer of the profile, as in
-    training codes that compile block by block: what enters a block is then kept, which spares
-    closures that reach back through the whole model, and is the kinder reading;
-    ``region="model"`` partitions the whole.
+    refined to 1/320. The graph that is partitioned is a layer of the profile, as in training codes
+    that compile block by block: what enters a block is then kept, which spares closures that reach
+    back through the whole model, and is the kinder reading. Where that does not fit, as in nets
+    whose layers are single ops, it is the whole model; ``region`` fixes either.
 
 Beyond the plan language
     The partitioner's min-cut over fusible ops before the knapsack, which recomputes for free what
@@ -62,8 +62,8 @@ class PyTorchBudget:
     ----------
     solver : {"dp", "greedy", "ilp"}
         PyTorch's default first.
-    region : {"block", "model"}
-        What is partitioned at once.
+    region : {"block", "model"} or None
+        What is partitioned at once; None: a block, and the model where that does not fit.
     """
 
     name: ClassVar[str] = "pytorch-budget"
@@ -71,7 +71,7 @@ class PyTorchBudget:
     capabilities: ClassVar[Capabilities] = Capabilities(uses_swap=False)
 
     solver: Literal["dp", "greedy", "ilp"] = "dp"
-    region: Literal["block", "model"] = "block"
+    region: Literal["block", "model"] | None = None
 
     def warm_up(self) -> None:
         """Import torch, if it is there, before planning is timed."""
@@ -95,16 +95,30 @@ class PyTorchBudget:
         solve = _knapsack(self.solver)
         deadline = deadline_of(time_limit)
         scorer = Scorer(problem)
-        items = _Items(scorer, by_block=self.region == "block")
-        if self.solver == "dp" and len(items.ops) > _MAX_DP_ITEMS:
-            raise Skipped(
-                f"the dynamic programme would need a table of {len(items.ops)} rows",
-                where="planner 'pytorch-budget'", fix="give solver='greedy'",
-            )
+        low = _GRID
+        for region in ("block", "model") if self.region is None else (self.region,):
+            items = _Items(scorer, by_block=region == "block")
+            if self.solver == "dp" and len(items.ops) > _MAX_DP_ITEMS:
+                raise Skipped(
+                    f"the dynamic programme would need a table of {len(items.ops)} rows",
+                    where="planner 'pytorch-budget'", fix="give solver='greedy'",
+                )
+            low, codes = self._largest_that_fits(items, solve, deadline)
+            if codes is not None:
+                report(memory_budget=low / _GRID, region=region)
+                return scorer.decode(codes)
+        raise out_of_reach(
+            problem, f"PyTorch's memory budget, tried from 1 down to {low / _GRID:g},"
+        )
+
+    def _largest_that_fits(
+        self, items: _Items, solve: Solver, deadline: float | None
+    ) -> tuple[int, Codes | None]:
+        """Return the largest budget found, as a multiple of 1 / _GRID, and its plan."""
 
         def attempt(step: int) -> Codes | None:
             codes = items.codes(solve, step / _GRID)
-            return codes if scorer.score(codes).feasible[0] else None
+            return codes if items.scorer.score(codes).feasible[0] else None
 
         # Downwards, not by bisection: when almost everything is recomputed, closures grow so long
         # that a smaller budget may need more memory.
@@ -114,20 +128,15 @@ class PyTorchBudget:
             found = attempt(low)
             if found is not None or _over(deadline):
                 break
-        if found is None:
-            raise out_of_reach(
-                problem, f"PyTorch's memory budget, tried from 1 down to {low / _GRID:g},"
-            )
         high = min(low + _GRID // _CURVE, _GRID)
-        while high - low > 1 and not _over(deadline):
+        while found is not None and high - low > 1 and not _over(deadline):
             middle = (low + high) // 2
             codes = attempt(middle)
             if codes is None:
                 high = middle
             else:
                 low, found = middle, codes
-        report(memory_budget=low / _GRID)
-        return scorer.decode(found)
+        return low, found
 
 
 def _over(deadline: float | None) -> bool:

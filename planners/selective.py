@@ -35,7 +35,7 @@ from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
 from slackswap.planners.chen import Segments
 from slackswap.planners.fitting import deadline_of, first_fitting, out_of_reach, permitted
-from slackswap.planners.layers import Layer
+from slackswap.planners.layers import Layer, repeated
 from slackswap.problem import Problem
 from slackswap.profile import Profile
 
@@ -77,11 +77,17 @@ class SelectiveCheckpointing:
         blocks = [n for n, tensors in enumerate(internals) if len(tensors)]
         partial = [len(blocks)] if self.every_block else list(range(1, len(blocks) + 1))
         steps = [(0, 0), *((n, 0) for n in partial if n)]
-        steps += [(len(blocks), n) for n in range(1, len(segments.layers))]
+        # Blocks in order; what is no block, such as an embedding, only when all blocks are gone.
+        last = len(segments.layers) - 1
+        whole = [n for n in repeated(problem.profile, segments.layers) if n < last]
+        whole += [n for n in range(last) if n not in whole]
+        steps += [(len(blocks), n) for n in range(1, len(whole) + 1)]
 
         def codes_of(step: int) -> Codes:
             opened, recomputed = steps[step]
-            codes = segments.recomputed(range(recomputed), range(recomputed))
+            inside = whole[:recomputed]
+            ends = {end for n in inside for end in (n - 1, n) if 0 <= end < last}
+            codes = segments.recomputed(ends, inside)
             for n in blocks[:opened]:
                 codes[internals[n]] = RECOMPUTE
             return permitted(scorer, codes)

@@ -29,7 +29,8 @@ Beyond the plan language
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -114,7 +115,7 @@ class SuperNeurons:
                     if op - 1 > graph.producer[t]
                 },
                 prefetch_gates=(
-                    _one_checkpoint_ahead(profile, evictions.failed_at)
+                    _one_checkpoint_ahead(profile, evictions.needed_by)
                     if self.prefetch_gate
                     else {}
                 ),
@@ -124,15 +125,15 @@ class SuperNeurons:
 
     def _segments(self, scorer: Scorer, cheap: Bools) -> Codes:
         graph = scorer.graph
-        joined = _ops_of(scorer.problem.profile, JOIN_KINDS)
+        profile = scorer.problem.profile
         made_by_cheap = ~graph.is_input & cheap[np.maximum(graph.producer, 0)]
         codes = scorer.default.copy()
         codes[graph.is_saved & made_by_cheap] = RECOMPUTE
         if self.unread_checkpoints != "none":
-            stored = _read_by_closures(graph, codes) & ~made_by_cheap
+            cached = ~made_by_cheap & graph.is_intermediate
             if self.unread_checkpoints == "joins":
-                stored &= joined[np.maximum(graph.producer, 0)]
-            codes[stored] = KEEP
+                cached &= _ops_of(profile, JOIN_KINDS)[np.maximum(graph.producer, 0)]
+            codes[cached & _read_by_segments(graph, codes, cached)] = KEEP
         return codes
 
 
@@ -149,31 +150,27 @@ def _ops_of(profile: Profile, kinds: frozenset[str]) -> Bools:
     return np.array([is_of(op, kinds) for op in profile.forward], dtype=np.bool_)
 
 
-def _read_by_closures(graph: Graph, codes: Codes) -> Bools:
-    """Tensors read by ops that run again for recomputed ones, through dropped intermediates."""
+def _read_by_segments(graph: Graph, codes: Codes, cached: Bools) -> Bools:
+    """Tensors that ops read which run again for recomputed ones, back to stored or cached ones."""
     read = np.zeros(graph.n_tensors, dtype=np.bool_)
-    needed = graph.is_saved & (codes == RECOMPUTE)
+    remade = graph.is_saved & (codes == RECOMPUTE)
     for op in range(graph.n_forward - 1, -1, -1):
-        if needed[graph.forward_writes[op]].any():
+        if remade[graph.forward_writes[op]].any():
             reads = graph.forward_reads[op]
             read[reads] = True
-            needed[reads] |= codes[reads] == RECOMPUTE
-    return read & ~graph.is_input
+            remade[reads] |= (codes[reads] == RECOMPUTE) & ~cached[reads]
+    return read
 
 
-def _one_checkpoint_ahead(profile: Profile, swapped: Iterable[int]) -> dict[str, int]:
-    """Gate each tensor at the last checkpoint layer whose backward starts before its own."""
-    graph = profile.graph
+def _one_checkpoint_ahead(profile: Profile, needed_by: Mapping[int, int]) -> dict[str, int]:
+    """Gate each tensor at the last checkpoint layer to start backward before it is needed."""
     checkpoint_ops = [
-        j
-        for j, op in enumerate(profile.backward)
-        if op.reads and not is_of(op, CHEAP_KINDS)
+        j for j, op in enumerate(profile.backward) if op.reads and not is_of(op, CHEAP_KINDS)
     ]
     gates = {}
-    for t in swapped:
-        own = int(graph.first_backward_read[t])
-        before = int(np.searchsorted(checkpoint_ops, own, side="left"))
-        if own >= 0 and before > 0:
+    for t, op in needed_by.items():
+        before = bisect_left(checkpoint_ops, op)
+        if before:
             gates[profile.tensors[t].name] = checkpoint_ops[before - 1]
     return gates
 

@@ -13,7 +13,8 @@ The rule
 
 Transformers
     Layers are the profile's own. What crosses from one to the next is stored, kept or offloaded,
-    whether or not backward reads it, so that no recomputation reaches into another layer. One
+    whether or not backward reads it, so that no recomputation reaches into another layer; only
+    where that does not fit, as in nets whose layers are single ops, it may be recomputed. One
     decision a forward op, for all it saves; its price includes the intermediates on the way. The
     forward pass is held to the budget as well. Whole decisions: of what does not stay, offload
     while the window has room, by share or by price a byte, whichever adds less time; recompute
@@ -102,8 +103,17 @@ class LayerWindow:
                 f"the programme would have {size} coefficients of memory",
                 where="planner 'layer-window'", fix="use a planner by rule",
             )
-        model = _Model(scorer, self.window)
-        cap = problem.budget_bytes
+        for store_boundaries in (True, False):
+            model = _Model(scorer, self.window, store_boundaries=store_boundaries)
+            codes = self._solved(model, deadline, report)
+            if codes is not None:
+                return scorer.decode(codes)
+        raise out_of_reach(problem, "the linear programme of layer windows")
+
+    def _solved(self, model: _Model, deadline: float | None, report: Report) -> Codes | None:
+        """Return the plan of the highest cap tried that fits, or None."""
+        scorer = model.scorer
+        cap = scorer.problem.budget_bytes
         for rounds in range(_ROUNDS):
             shares = model.solve(cap, deadline)
             if shares is None:
@@ -118,11 +128,11 @@ class LayerWindow:
                 fitting = [
                     model.restored(trials[n], deadline) for n in np.flatnonzero(scores.feasible)
                 ]
-                return scorer.decode(min(fitting, key=model.added_ns))
+                return min(fitting, key=model.added_ns)
             cap -= max(1, int(scores.shortfall_bytes.min()))
             if _over(deadline):
                 break
-        raise out_of_reach(problem, "the linear programme of layer windows")
+        return None
 
 
 def _over(deadline: float | None) -> bool:
@@ -132,12 +142,14 @@ def _over(deadline: float | None) -> bool:
 class _Model:
     """Items (forward ops with what they save), their prices, and the rows of the programme."""
 
-    def __init__(self, scorer: Scorer, window: Literal["layer", "suffix"]) -> None:
+    def __init__(
+        self, scorer: Scorer, window: Literal["layer", "suffix"], *, store_boundaries: bool
+    ) -> None:
         graph, profile = scorer.graph, scorer.problem.profile
         self.scorer = scorer
         self.layers = layers_of(profile)
         crossing = np.zeros(graph.n_tensors, dtype=np.bool_)
-        for tensors in boundaries(profile, self.layers):
+        for tensors in boundaries(profile, self.layers) if store_boundaries else ():
             crossing[tensors] = True
         self.stored = graph.is_input | crossing
         movable = (graph.is_saved | crossing) & (graph.nbytes > 0)
