@@ -31,12 +31,13 @@ if TYPE_CHECKING:
     from slackswap.evaluation.finished import Finished, load_finished
     from slackswap.evaluation.frame import COLUMNS, export, latest, load_facts, load_results
     from slackswap.evaluation.gantt import gantt_figure
+    from slackswap.evaluation.plan_comparison import PlanComparison, compare
     from slackswap.evaluation.report import write_report
     from slackswap.evaluation.session import run_suite
     from slackswap.evaluation.stalls import stalls_by_tensor
     from slackswap.evaluation.statistics import (
         bootstrap_interval,
-        compare,
+        compare_planners,
         non_monotone_steps,
         performance_profiles,
         ranking,
@@ -69,12 +70,13 @@ _HOME = {
     "finished": ("Finished", "load_finished"),
     "frame": ("COLUMNS", "export", "latest", "load_facts", "load_results"),
     "gantt": ("gantt_figure",),
+    "plan_comparison": ("PlanComparison", "compare"),
     "report": ("write_report",),
     "session": ("run_suite",),
     "stalls": ("stalls_by_tensor",),
     "statistics": (
         "bootstrap_interval",
-        "compare",
+        "compare_planners",
         "non_monotone_steps",
         "performance_profiles",
         "ranking",
@@ -96,6 +98,7 @@ __all__ = [
     "Finding",
     "Finished",
     "Judged",
+    "PlanComparison",
     "Store",
     "Suite",
     "Verdict",
@@ -106,6 +109,7 @@ __all__ = [
     "check_planner",
     "chrome_trace",
     "compare",
+    "compare_planners",
     "export",
     "gantt_figure",
     "gap_figure",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,15 +15,29 @@ from slackswap.problem import Problem
 from slackswap.quantities import format_ns
 from slackswap.result import Evaluation, Event, EventKind, Stream
 
-_LANES = {Stream.COMPUTE: "compute", Stream.D2H: "to host", Stream.H2D: "to device"}
+#: What the streams are called in pictures.
+LANES = {Stream.COMPUTE: "compute", Stream.D2H: "to host", Stream.H2D: "to device"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
+class Span:
+    """A stretch of a stream, one event or several of one layer.
+
+    Attributes
+    ----------
+    stream, kind : Stream, EventKind
+        Where, and what for.
+    start_ns, end_ns : int
+        When.
+    name, label : str
+        Op, tensor or layer; and a sentence about it.
+    """
+
     stream: Stream
     kind: EventKind
     start_ns: int
     end_ns: int
+    name: str
     label: str
 
 
@@ -58,16 +72,19 @@ def gantt_figure(problem: Problem, evaluation: Evaluation) -> go.Figure:
     figure = make_subplots(
         rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.08, row_heights=[0.45, 0.55]
     )
-    spans = _spans(problem, evaluation.timeline)
+    spans = spans_of(problem, evaluation.timeline)
     for kind in EventKind:
         mine = [span for span in spans if span.kind is kind]
         if mine:
-            figure.add_trace(_bars(kind, mine), row=1, col=1)
-    _draw_memory(figure, problem, evaluation)
+            figure.add_trace(stream_bars(kind, mine), row=1, col=1)
+    figure.add_trace(memory_line(evaluation), row=2, col=1)
+    if problem.is_limited:
+        end = evaluation.memory_curve[-1][0] if evaluation.memory_curve else 10**6
+        figure.add_trace(budget_line(problem, end), row=2, col=1)
     _styled(figure, height=430)
     figure.update_layout(barmode="overlay", bargap=0.25)
     figure.update_yaxes(
-        row=1, col=1, categoryorder="array", categoryarray=list(reversed(_LANES.values())),
+        row=1, col=1, categoryorder="array", categoryarray=list(reversed(LANES.values())),
         gridcolor="rgba(0,0,0,0)",
     )
     figure.update_yaxes(title="memory (GB)", rangemode="tozero", row=2, col=1)
@@ -76,10 +93,11 @@ def gantt_figure(problem: Problem, evaluation: Evaluation) -> go.Figure:
     return figure
 
 
-def _bars(kind: EventKind, spans: list[_Span]) -> go.Bar:
+def stream_bars(kind: EventKind, spans: Sequence[Span]) -> go.Bar:
+    """Return the bars of one kind of event."""
     return go.Bar(
         name=str(kind), orientation="h",
-        y=[_LANES[span.stream] for span in spans],
+        y=[LANES[span.stream] for span in spans],
         base=np.array([span.start_ns / 1e6 for span in spans], dtype=np.float32),
         x=np.array([(span.end_ns - span.start_ns) / 1e6 for span in spans], dtype=np.float32),
         text=None, customdata=[span.label for span in spans],
@@ -88,35 +106,34 @@ def _bars(kind: EventKind, spans: list[_Span]) -> go.Bar:
     )
 
 
-def _draw_memory(figure: go.Figure, problem: Problem, evaluation: Evaluation) -> None:
-    assert evaluation.memory_curve is not None
+def memory_line(
+    evaluation: Evaluation, *, name: str = "memory in use", colour: str = BLUE,
+    dash: str = "solid", fill: bool = True,
+) -> go.Scatter:
+    """Return the curve of memory in use; an evaluation without one gives an empty curve."""
+    curve = evaluation.memory_curve or ()
     # Of several changes at one instant the peak between them counts, then the last.
-    times = np.array([time for time, _ in evaluation.memory_curve], dtype=np.float64) / 1e6
-    levels = np.array([level for _, level in evaluation.memory_curve], dtype=np.float64) / 1e9
-    figure.add_trace(
-        go.Scatter(
-            x=times, y=levels.astype(np.float32), mode="lines", name="memory in use",
-            line={"shape": "hv", "color": BLUE, "width": 1.2},
-            fill="tozeroy", fillcolor="rgba(0,114,178,0.18)",
-            hovertemplate="%{y:.2f} GB at %{x:.2f} ms<extra></extra>",
-        ),
-        row=2, col=1,
+    return go.Scatter(
+        x=np.array([time for time, _ in curve], dtype=np.float64) / 1e6,
+        y=(np.array([level for _, level in curve], dtype=np.float64) / 1e9).astype(np.float32),
+        mode="lines", name=name, line={"shape": "hv", "color": colour, "width": 1.2, "dash": dash},
+        fill="tozeroy" if fill else None, fillcolor="rgba(0,114,178,0.18)" if fill else None,
+        hovertemplate="%{y:.2f} GB at %{x:.2f} ms<extra></extra>",
     )
-    if problem.is_limited:
-        figure.add_trace(
-            go.Scatter(
-                x=[0.0, float(times[-1]) if len(times) else 1.0],
-                y=[problem.budget_bytes / 1e9] * 2, mode="lines", name="budget",
-                line={"color": KIND_COLOURS["stall"], "dash": "dash", "width": 1.5},
-                hovertemplate="budget %{y:.2f} GB<extra></extra>",
-            ),
-            row=2, col=1,
-        )
 
 
-def _spans(problem: Problem, timeline: Iterable[Event]) -> list[_Span]:
+def budget_line(problem: Problem, end_ns: int) -> go.Scatter:
+    """Return the budget as a line from the start to `end_ns`."""
+    return go.Scatter(
+        x=[0.0, end_ns / 1e6], y=[problem.budget_bytes / 1e9] * 2, mode="lines", name="budget",
+        line={"color": KIND_COLOURS["stall"], "dash": "dash", "width": 1.5},
+        hovertemplate="budget %{y:.2f} GB<extra></extra>",
+    )
+
+
+def spans_of(problem: Problem, timeline: Iterable[Event]) -> list[Span]:
     """Join ops of one kind and layer that follow each other without a gap."""
-    found: list[_Span] = []
+    found: list[Span] = []
     last: dict[Stream, tuple[Event, int | None, int]] = {}  # latest event, its layer, ops joined
     for event in timeline:
         if event.end_ns == event.start_ns:
@@ -133,14 +150,15 @@ def _spans(problem: Problem, timeline: Iterable[Event]) -> list[_Span]:
             index = next(i for i in range(len(found) - 1, -1, -1)
                          if found[i].stream is event.stream)
             start = found[index].start_ns
-            found[index] = _Span(
-                event.stream, event.kind, start, event.end_ns,
+            found[index] = Span(
+                event.stream, event.kind, start, event.end_ns, f"layer {layer}",
                 f"{event.kind} of layer {layer}: {joined} ops, "
                 f"{format_ns(event.end_ns - start)}",
             )
         else:
             found.append(
-                _Span(event.stream, event.kind, event.start_ns, event.end_ns, _label(event))
+                Span(event.stream, event.kind, event.start_ns, event.end_ns, event.name,
+                     _label(event))
             )
         last[event.stream] = (event, layer, joined)
     return found

@@ -139,7 +139,7 @@ def performance_profiles(
     return sorted(found, key=lambda profile: -_area(profile, end))
 
 
-def compare(
+def compare_planners(
     frame: pd.DataFrame,
     reference: str,
     *,
@@ -257,7 +257,7 @@ def ranking(
         utilisation to the host), ``planning_s`` (shifted geometric mean). Planners that solved a
         smaller share of the problems they were tried on come later, whatever their ratio.
     """
-    against = {entry.planner: entry for entry in compare(frame, reference, rng=rng)}
+    against = {entry.planner: entry for entry in compare_planners(frame, reference, rng=rng)}
     rows = []
     # Problems that no planner solved tell nothing about planners.
     open_to_some = frame[frame.groupby(PROBLEM, dropna=False)["solved"].transform("any")]
