@@ -28,7 +28,7 @@ PATIENCE_S = 120.0
 _PATIENCE_FACTOR, _PATIENCE_MORE_S = 5.0, 5.0
 
 
-class CheckFailed(SlackSwapError, AssertionError):  # noqa: N818
+class CheckFailed(SlackSwapError, AssertionError):
     """A planner broke a rule that the check kit checks."""
 
 
@@ -156,7 +156,8 @@ def _observe(planner: Planner, case: Case, seed: int, time_limit: float | None) 
         _restore(states)
     contents = _contents(problem)
     mutated = ", ".join(name for name, value in before.items() if contents[name] != value)
-    touched = ", ".join(name for name in after if repr(after[name]) != repr(states.get(name)))
+    # A library that the planner was the first to load had no state before.
+    touched = ", ".join(name for name in states if repr(after[name]) != repr(states[name]))
     return Observed(case, solution, mutated, touched)
 
 
