@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -87,9 +88,14 @@ class Cell:
         return dict(json.loads(self.parameters))
 
     @property
+    def subject_label(self) -> str:
+        """The planner or bound for people: of a file only its name, not its folder."""
+        return os.path.basename(self.subject) if ".py:" in self.subject else self.subject
+
+    @property
     def label(self) -> str:
         """One line for progress and error messages."""
-        parts = [self.subject, "on", self.profile.label, "at", self.budget]
+        parts = [self.subject_label, "on", self.profile.label, "at", self.budget]
         if self.kind is CellKind.BOUND:
             parts.insert(1, "bound")
         if self.kind is CellKind.FACTS:

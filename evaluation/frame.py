@@ -121,7 +121,7 @@ def load_results(path: str | os.PathLike[str] | Iterable[Record]) -> pd.DataFram
     frame = frame.astype({name: kind for name, (kind, _) in COLUMNS.items()})
     frame["noisy"] = _noisy(frame)
     violated = set(frame.loc[frame["bound_violated"], "problem"])
-    frame["bound_violated"] = frame["problem"].isin(violated)
+    frame["bound_violated"] = frame["problem"].isin(violated).astype("boolean")
     frame.loc[frame["bound_violated"], ["bound_ns", "gap"]] = pd.NA
     return frame.sort_values(
         ["profile", "hardware", "variant", "budget", "planner", "seed", "repeat"],
@@ -227,7 +227,7 @@ def _row(record: Record, bounds: Mapping[str, tuple[Bound, Bound]]) -> dict[str,
         "hardware": figures.get("hardware") or cell.hardware.options.get("name", ""),
         "variant": cell.variant,
         "budget": cell.budget,
-        "planner": cell.subject,
+        "planner": cell.subject_label,
         "planner_version": identity.get("version"),
         "parameters": files.canonical_json(
             identity.get("all_parameters", cell.options)

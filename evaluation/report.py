@@ -160,7 +160,10 @@ def _curves(finished: Finished, plain: pd.DataFrame) -> list[figures.Curve]:
     rows = rows[distance == distance.groupby([rows["profile"], rows["hardware"]]).transform("min")]
     points = {record.key: record.figures.get("search", ()) for record in finished.records}
     return [
-        figures.Curve(str(row.planner), str(row.profile), points[str(row.key)], round(float(str(row.bound_ns))))
+        figures.Curve(
+            str(row.planner), str(row.profile), points[str(row.key)],
+            round(float(str(row.bound_ns))),
+        )
         for row in rows.itertuples(index=False)
         if len(points[str(row.key)]) > 1
     ][:_MOST_CURVES]

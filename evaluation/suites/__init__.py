@@ -1,1 +1,1 @@
-"""TODO."""
+"""Suites shipped with the package: TOML files that say which cells to run."""

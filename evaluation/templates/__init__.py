@@ -1,1 +1,1 @@
-"""TODO."""
+"""Templates of the HTML report: markup, style and script."""

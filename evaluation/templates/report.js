@@ -1,6 +1,6 @@
 "use strict";
 // Figures are unpacked and drawn when they come into view. The counts on the root element let a
-// test see that all went well: data-drawn, data-failed.
+// test see that all went well: data-drawn, data-failed, data-overflow.
 (() => {
   const root = document.documentElement;
   const failures = [];
@@ -10,6 +10,7 @@
     root.dataset.drawn = String(drawn);
     root.dataset.failed = String(failures.length);
     root.dataset.failures = failures.join("; ");
+    root.dataset.overflow = String(root.scrollWidth - root.clientWidth);
   };
   window.addEventListener("error", (event) => { failures.push(event.message); told(); });
   window.addEventListener("unhandledrejection", (event) => {

@@ -1,0 +1,140 @@
+"""``slackswap evaluate`` and ``slackswap results`` on a small suite."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from slackswap.cli.main import main
+
+SUITE = """
+title = "Small"
+description = "Two planners on a chain."
+[[group]]
+name = "main"
+profiles = [{ generate = "deep-chain", n = 8, label = "chain" }]
+budgets = ["0.8", "1.0"]
+planners = ["swap-all", "block-checkpointing", "slackswap"]
+bounds = ["compute"]
+alone = false
+"""
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("suite") / "small.toml"
+    path.write_text(SUITE, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def results(suite: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("results") / "small"
+    assert main(["evaluate", str(suite), "--output", str(folder)]) == 0
+    return folder
+
+
+def test_a_dry_run_measures_and_writes_nothing(
+    suite: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "r"
+    assert main(["evaluate", str(suite), "--output", str(folder), "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "Small" in said
+    assert "chain" in said
+    assert "estimate" in said
+    assert not folder.exists()
+
+
+def test_the_summary_fits_a_hundred_columns_and_ends_with_the_report(
+    suite: Path, results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", str(suite), "--output", str(results)]) == 0
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
+    assert lines[-1].split() == ["report:", str(results / "report.html")]
+    assert max(len(line) for line in lines if str(results) not in line) <= 100
+    assert "cells, last:" not in said.err, "everything was stored already"
+    assert (results / "report.html").is_file()
+
+
+def test_a_selection_and_its_json(
+    suite: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main([
+        "evaluate", str(suite), "--output", str(tmp_path / "r"), "-b", "1.0", "--planner",
+        "slackswap", "--no-report", "--json", "--timeout", "30s", "-r", "2",
+    ])
+    answer = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert sum(answer["statuses"].values()) == 2
+    assert answer["report"] is None
+    assert {entry["verdict"] for entry in answer["claims"]} <= {
+        "reproduced", "differs", "uninformative", "not testable here"
+    }
+
+
+def test_an_own_planner_joins_by_file(
+    suite: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from slackswap import Plan\n\n"
+        "def mine(problem, *, rng, time_limit, report):\n    return Plan({})\n",
+        encoding="utf-8",
+    )
+    code = main(["evaluate", str(suite), "--output", str(tmp_path / "r"), "--no-report", "-b",
+                 "1.0", "--planner", f"{path}:mine", "--planner", "slackswap"])
+    assert code == 0
+    assert "mine.py:mine" in capsys.readouterr().out.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nonesuch"], "there is no suite"),
+        (["smoke", "--timeout", "soon"], "not a time"),
+        (["smoke", "--rerun", "some"], "not known"),
+        (["smoke", "-b", "a lot"], "not understood"),
+    ],
+)
+def test_bad_input_ends_with_code_2(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["evaluate", *arguments, "--output", str(tmp_path / "r"), "--dry-run"])
+    assert code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_results_are_shown_exported_and_merged(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["results", "show", str(results)]) == 0
+    assert "block-checkpointing" in capsys.readouterr().out
+    assert main(["results", "show", str(results), "--claims"]) == 0
+    assert capsys.readouterr().out.startswith("| the paper | here | verdict |")
+
+    table = tmp_path / "table.csv"
+    assert main(["results", "export", str(results), "--output", str(table)]) == 0
+    assert len(pd.read_csv(table)) == 6
+    other = tmp_path / "table"
+    assert main(
+        ["results", "export", str(results), "--output", str(other), "--format", "parquet"]
+    ) == 0
+    assert len(pd.read_parquet(other)) == 6
+
+    merged = tmp_path / "merged"
+    assert main(["results", "merge", str(results), str(results), "--output", str(merged)]) == 0
+    assert main(["results", "export", str(merged), "--output", str(table)]) == 0
+    assert len(pd.read_csv(table)) == 6
+    assert len(list((merged / "plans").iterdir())) == len(list((results / "plans").iterdir()))
+
+
+def test_a_folder_without_results_ends_with_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["results", "show", str(tmp_path)]) == 2
+    assert "no results" in capsys.readouterr().err
