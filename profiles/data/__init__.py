@@ -1,1 +1,1 @@
-"""TODO."""
+"""Profiles shipped with the package: compressed JSON, found by file name."""
