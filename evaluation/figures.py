@@ -23,6 +23,10 @@ _GRID = "rgba(128,128,128,0.25)"
 _ROW_PX = 24
 #: Added time up to which bars are drawn.
 _LONGEST = 0.6
+#: Lines drawn at first in a figure with one a planner.
+_SHOWN = 9
+#: Ratio up to which performance profiles are drawn at first.
+_NEAR = 2.0
 
 
 def ranking_figure(frame: pd.DataFrame) -> go.Figure:
@@ -112,12 +116,19 @@ def budget_figure(frame: pd.DataFrame) -> go.Figure:
             hovertemplate="bound at %{x:.0%}: %{y:.2%}<extra></extra>",
         )
     style = looks(rows["planner"].astype(str))
-    for planner, mine in rows[rows["solved"]].groupby(rows["planner"].astype(str)):
+    solved = rows[rows["solved"]]
+    by_planner = solved["throughput"].groupby(solved["planner"].astype(str))
+    # Those that fit at most budgets first, then the fastest.
+    order = pd.DataFrame({"count": by_planner.size(), "mean": by_planner.mean()}).sort_values(
+        ["count", "mean"], ascending=False, kind="stable"
+    )
+    for place, planner in enumerate(order.index):
+        mine = solved[solved["planner"] == planner]
         line = mine.groupby("budget_fraction")["throughput"].median().sort_index()
         look = style[str(planner)]
         figure.add_scatter(
             x=line.index.to_numpy(dtype=float), y=line.to_numpy(dtype=float),
-            mode="lines+markers", name=str(planner),
+            mode="lines+markers", name=str(planner), visible=_visible(str(planner), place),
             line={"color": look.colour, "dash": look.dash, "width": look.width},
             marker={"symbol": look.mark, "size": 7},
             hovertemplate=f"{planner} at %{{x:.0%}}: %{{y:.2%}}<extra></extra>",
@@ -156,7 +167,7 @@ def profile_figure(frame: pd.DataFrame, value: str = "iteration_ns") -> go.Figur
     profiles = [p for p in performance_profiles(frame, value) if p.solved]
     style = looks(profile.planner for profile in profiles)
     last = max((float(profile.ratios[-1]) for profile in profiles), default=1.0)
-    for profile in profiles:
+    for place, profile in enumerate(profiles):
         look = style[profile.planner]
         start = [] if profile.ratios[0] <= 1 else [1.0]
         figure.add_scatter(
@@ -164,12 +175,15 @@ def profile_figure(frame: pd.DataFrame, value: str = "iteration_ns") -> go.Figur
             y=[*([0.0] * len(start)), *profile.shares, profile.shares[-1]],
             mode="lines", line={"shape": "hv", "color": look.colour, "dash": look.dash,
                                 "width": look.width},
-            name=profile.planner,
+            name=profile.planner, visible=_visible(profile.planner, place),
             hovertemplate=f"{profile.planner}: %{{y:.0%}} within %{{x:.3f}}x<extra></extra>",
         )
     _styled(figure, height=480)
     what = "time of the best plan" if value == "iteration_ns" else "shortest planning time"
     figure.update_xaxes(title=f"within this many times the {what}", type="log")
+    if value == "iteration_ns":
+        # Where good planners differ; a double click shows the rest.
+        figure.update_xaxes(range=[0, np.log10(max(min(last * 1.02, _NEAR), 1.01))])
     figure.update_yaxes(title="share of problems", tickformat=".0%", range=[0, 1.03])
     return figure
 
@@ -241,6 +255,11 @@ def search_figure(curves: Sequence[Curve]) -> go.Figure:
     figure.update_xaxes(title="seconds of search", type="log", dtick=1)
     figure.update_yaxes(title="above the bound", type="log", tickformat=".3~%", dtick=1)
     return figure
+
+
+def _visible(planner: str, place: int) -> bool | str:
+    """Show the best few and the paper's rule; the rest by a click on the legend."""
+    return True if place < _SHOWN or planner == "slackswap" else "legendonly"
 
 
 def _ceiling(frame: pd.DataFrame) -> float | None:
