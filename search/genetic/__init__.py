@@ -1,0 +1,1 @@
+"""Genetic search over the actions of a plan."""
