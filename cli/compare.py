@@ -48,11 +48,12 @@ def compare_command(
 
     For example: slackswap compare gpt2-xl --budget 50% --planner slackswap --planner my.py:Mine
     """
-    from slackswap.cli.judged import bound_beside, method_of
+    from slackswap.cli.judged import bound_beside, check_seconds, method_of
     from slackswap.cli.output import Progress, print_json
     from slackswap.registry import planner_names, resolve_planner
 
     method = method_of(bound, allow_none=True)
+    check_seconds(time_limit)
     for name in planner or ():
         resolve_planner(name)  # a wrong name answers at once, not after the other planners
     problem = load_problem(profile, budget, hardware)

@@ -51,12 +51,13 @@ def plan_command(
 
     For example: slackswap plan bert-large --budget 50% -o plan.json
     """
-    from slackswap.cli.judged import bound_beside, method_of, tighter
+    from slackswap.cli.judged import bound_beside, check_seconds, method_of, tighter
     from slackswap.cli.output import Progress, note, print_json
     from slackswap.cli.scores import Answer, print_answer
     from slackswap.solving import solve
 
     method = method_of(bound, allow_none=True)
+    check_seconds(time_limit)
     parameters = parse_parameters(param or ())
     problem = load_problem(profile, budget, hardware)
     with Progress(quiet=as_json) as progress:

@@ -56,7 +56,10 @@ def simulate_command(
     try:
         evaluation = simulate(problem, loaded, chosen, timeline=trace is not None)
     except InvalidPlan as error:
-        raise InvalidPlan(error.what, where=f"{plan}: {error.where}", fix=error.fix) from error
+        fix = error.fix
+        if error.where == "profile_sha256":
+            fix += " and the --hardware it was made for, which prices analytic profiles"
+        raise InvalidPlan(error.what, where=f"{plan}: {error.where}", fix=fix) from error
     found, why_not = bound_beside(problem, method)
     answer = Answer(
         problem=problem,

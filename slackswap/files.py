@@ -102,11 +102,15 @@ def parse_json(text: str, *, where: str) -> Any:
                               fix="remove one of the two")
         return found
 
+    if not text.strip():
+        raise InvalidFile("is empty", where=where, fix="check that it was written to the end")
     try:
         return json.loads(text, parse_constant=reject_constant, object_pairs_hook=unique_keys)
     except json.JSONDecodeError as error:
         raise InvalidFile(
-            f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}",
+            # Some of these messages end in "at" themselves.
+            f"is not JSON: {error.msg[0].lower()}{error.msg[1:].removesuffix(' at')} at line "
+            f"{error.lineno}, column {error.colno}",
             where=where,
             fix="correct that line, or write the file again",
         ) from error
@@ -117,7 +121,7 @@ def parse_json(text: str, *, where: str) -> Any:
         ) from error
     except ValueError as error:  # an integer of thousands of digits
         raise InvalidFile(
-            f"holds a number that cannot be read ({error})", where=where,
+            "holds a number of thousands of digits", where=where,
             fix="write numbers of at most 18 digits",
         ) from error
 

@@ -58,7 +58,9 @@ def test_canonical_bytes_do_not_depend_on_order_and_read_back(value):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "line 1"),
+        ("", "empty"),
+        (" \n", "empty"),
+        ("x", "line 1"),
         ('{"a": 1,}', "line 1"),
         ('{\n"a": 1\n"b": 2}', "line 3, column 1"),
         ('{"a": NaN}', "NaN"),

@@ -133,11 +133,12 @@ def validated(model: type[D], document: Any, error: type[SlackSwapError]) -> D:
     except ValidationError as failure:
         details = failure.errors(include_url=False)
         first = details[0]
-        more = f" (and {len(details) - 1} more like this)" if len(details) > 1 else ""
+        what, fix = _explained(first, model)
+        # Of a file of another format every key is wrong; that is said by the first.
+        more = len(details) - 1 if first["loc"] != ("schema",) else 0
         raise error(
-            f"{first['msg'].lower()}, found {_excerpt(first['input'])}{more}",
-            where=_place(first["loc"]),
-            fix=_remedy(first["type"], model),
+            what + (f" (and {more} more like this)" if more else ""),
+            where=_place(first["loc"]), fix=fix,
         ) from None
 
 
@@ -154,20 +155,47 @@ def _place(location: tuple[int | str, ...]) -> str:
     return text.removeprefix(".") or "document"
 
 
-def _excerpt(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _remedy(kind: str, model: type[_Document]) -> str:
-    if kind == "extra_forbidden":
-        return "remove the key, or check its spelling"
+def _explained(detail: Any, model: type[_Document]) -> tuple[str, str]:
+    """Return what is wrong with a value, and what would fix it, in this project's words."""
+    kind, found = detail["type"], _excerpt(detail["input"])
+    limits = detail.get("ctx", {})
+    schema = next(name for name, known in PUBLISHED.items() if known is model)
     if kind == "missing":
-        return "add the key"
-    if kind.startswith(("int", "greater", "less")):
-        return "write a whole number from 0 to 2^60: nanoseconds, bytes or indices"
-    name = next(name for name, known in PUBLISHED.items() if known is model)
-    return f"see the schema {name}"
+        return "the key is missing", "add it"
+    if kind == "extra_forbidden":
+        return "is no key of this format", "remove it, or check its spelling"
+    if kind == "literal_error" and detail["loc"] == ("schema",):
+        return (f"is {found}, not {limits['expected']}",
+                f"give a file of this format, as {schema} describes it")
+    if kind == "literal_error":
+        return f"is {found}, not {limits['expected']}", "use one of these"
+    if kind == "greater_than_equal":
+        return f"is {found}, below {limits['ge']}", f"write {limits['ge']} or more"
+    if kind == "less_than_equal":
+        return f"is {found}, beyond 2^60", "check the unit: nanoseconds and bytes"
+    if kind.startswith("int"):
+        return f"is {found}, not a whole number", "write whole nanoseconds, bytes and indices"
+    if kind == "string_pattern_mismatch":
+        return f"is {found}, not 64 hexadecimal digits", "leave it out, or copy it whole"
+    wanted = {
+        "bool_type": "true or false", "string_type": "a text", "list_type": "a list",
+        "dict_type": "an object", "model_type": "an object",
+    }.get(kind)
+    text = f"is {found}, not {wanted}" if wanted else f"{detail['msg'].lower()}, found {found}"
+    return text, f"see the schema {schema}"
+
+
+def _excerpt(value: object) -> str:
+    # Containers are not printed: they may hold the whole file.
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):  # a document that was built by hand
+        text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def publish(folder: Path) -> None:
