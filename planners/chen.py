@@ -17,7 +17,7 @@ Transformers
     paper's rerun of a segment makes all of it; here only what backward asks for.
 
 Beyond the plan language
-    Nothing of these two; the paper's recursive scheme, which makes a segment's tensors more than
+    Nothing of these two. The paper's recursive scheme, which makes a segment's tensors more than
     once, cannot be expressed.
 """
 
@@ -119,8 +119,11 @@ class ChenGreedy:
         Infeasible
             When none does.
         """
-        segments = Segments(Scorer(problem), self.granularity)
-        scorer = segments.scorer
+        scorer = Scorer(problem)
+        as_it_is = permitted(scorer, scorer.default)
+        if scorer.score(as_it_is).feasible[0]:
+            return scorer.decode(as_it_is)
+        segments = Segments(scorer, self.granularity)
         sizes = _segment_sizes(segments.saved_bytes)
 
         def codes_of(step: int) -> Codes:
@@ -191,6 +194,8 @@ class Segments:
         self.scorer = scorer
         self.layers: tuple[Layer, ...] = layers_of(scorer.problem.profile, granularity)
         self._boundaries: list[Ints] = boundaries(scorer.problem.profile, self.layers)
+        # A boundary's op keeps all it writes, what only backward reads included.
+        self._results = [graph.forward_writes[layer.forward.stop - 1] for layer in self.layers]
         self._layer_of = np.full(graph.n_tensors, -1, dtype=np.int64)
         for n, layer in enumerate(self.layers):
             for op in layer.forward:
@@ -224,5 +229,7 @@ class Segments:
         codes = self.scorer.default.copy()
         codes[graph.is_saved & np.isin(self._layer_of, list(inside))] = RECOMPUTE
         for n in kept:
+            results = self._results[n]
+            codes[results[graph.is_saved[results]]] = KEEP
             codes[self._boundaries[n]] = KEEP
         return permitted(self.scorer, codes)

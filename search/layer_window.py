@@ -241,9 +241,10 @@ class _Model:
         return result.x[:count], result.x[count:]
 
     def rounded(self, recomputed: Any, offloaded: Any, *, by_share: bool) -> Codes:
-        """Return whole decisions that free at least what the shares free.
+        """Return whole decisions: what does not stay fills the windows, or is recomputed.
 
-        What does not stay fills the windows by share offloaded, or by price a byte.
+        The windows are filled by share offloaded, or by price a byte. What neither fits nor can be
+        recomputed stays.
         """
         codes = self.scorer.default.copy()
         codes[self.stored] = KEEP
@@ -258,12 +259,12 @@ class _Model:
                 self.out_ns[item] <= left[n][0] + 1 and self.in_ns[item] <= left[n][1] + 1
                 for n in mine
             )
-            if self.may_swap[item] and (fits or not self.may_recompute[item]):
+            if self.may_swap[item] and fits:
                 codes[self.tensors[item]] = SWAP
                 for n in mine:
                     left[n][0] -= self.out_ns[item]
                     left[n][1] -= self.in_ns[item]
-            else:
+            elif self.may_recompute[item]:
                 codes[self.tensors[item]] = RECOMPUTE
         return codes
 
