@@ -1,0 +1,1 @@
+"""Measurements of this package beside its targets and its peers; see ``docs/benchmarks.md``."""

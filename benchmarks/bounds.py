@@ -1,0 +1,64 @@
+"""How long the lower bounds take, and how far apart they and the best plan are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks.scale import Scale, library_problem
+from benchmarks.tables import VERDICT, Column, Goal, Row, Table, fine_percent, seconds
+from slackswap.bound import Bound, BoundMethod, certified_gap
+from slackswap.problem import Problem
+from slackswap.search.bounds import lower_bound
+from slackswap.solving import solve
+
+_LP = Goal(2.0, show=seconds)
+_MILP = Goal(20.0, show=seconds)
+#: When the MILP counts as proven.
+_GAP = 1e-3
+
+
+def tables(scale: Scale) -> Iterator[Table]:
+    """Prove bounds at f = 0.5."""
+    rows: list[Row] = []
+    for name in scale.profiles:
+        problem = library_problem(name)
+        plan = solve(problem, "slackswap+").evaluation
+        time_ns = None if plan is None else plan.iteration_ns
+        judged = name in scale.models
+        linear = lower_bound(problem, BoundMethod.LP)
+        rows.append({**_row(name, linear, time_ns),
+                     **(_LP.judged(linear.runtime_s) if judged else {})})
+        integer = _integer(problem, scale)
+        row = _row(name, integer, time_ns)
+        if judged:
+            verdict = _MILP.judged(integer.runtime_s)
+            row |= {**verdict, "met": verdict["met"] and row["status"] == "optimal"}
+        rows.append(row)
+    columns = (
+        Column("profile", "profile", left=True), Column("method", "bound", left=True),
+        Column("solver", "solver", left=True), Column("status", "status", left=True),
+        Column("runtime_s", "time", seconds), Column("value_ns", "proven", _ms),
+        Column("gap", "best plan", fine_percent), *VERDICT,
+    )
+    yield Table("bounds", "Lower bounds at f = 0.5", columns, rows,
+                "Time includes building the model. LP: evaluated from dual values in exact "
+                "arithmetic. MILP: the solver's, to a gap of 0.1%. Best plan: how far slackswap+ "
+                "lies above.")
+
+
+def _integer(problem: Problem, scale: Scale) -> Bound:
+    return lower_bound(
+        problem, BoundMethod.MILP, relative_gap=_GAP, time_limit=scale.milp_time_limit
+    )
+
+
+def _row(name: str, bound: Bound, time_ns: int | None) -> dict[str, object]:
+    return {
+        "profile": name, "method": str(bound.method), "solver": bound.solver,
+        "status": str(bound.status), "runtime_s": bound.runtime_s, "value_ns": bound.value_ns,
+        "gap": None if time_ns is None else certified_gap(time_ns, bound), "note": bound.note,
+    }
+
+
+def _ms(value: float) -> str:
+    return f"{value / 1e6:.2f} ms"

@@ -1,0 +1,73 @@
+"""How soon it is there: help, import, first compilation."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.scale import Scale
+from benchmarks.tables import VERDICT, Column, Goal, Table, seconds
+from benchmarks.timing import fresh_process, fresh_python
+
+_HELP = Goal(0.3, show=seconds)
+_HEAVY = ("pandas", "ortools", "torch", "plotly", "numba")
+_IMPORT = f"""
+import json, sys, time
+started = time.perf_counter()
+import slackswap
+elapsed = time.perf_counter() - started
+print(json.dumps([elapsed, [name for name in {_HEAVY!r} if name in sys.modules]]))
+"""
+_FIRST_PLAN = """
+import json, time
+started = time.perf_counter()
+import slackswap
+from slackswap.profiles.library import profile_hardware
+problem = slackswap.Problem(slackswap.load_profile("gpt2-xl"), profile_hardware("gpt2-xl"), 0.5)
+solution = slackswap.solve(problem, "slackswap")
+print(json.dumps([time.perf_counter() - started, solution.warm_up_s, solution.planning_s]))
+"""
+
+
+def tables(scale: Scale) -> Iterator[Table]:
+    """Measure fresh processes."""
+    runs = max(2, scale.repeats)
+    command = Path(sysconfig.get_path("scripts")) / "slackswap"
+    helping = [str(command)] if command.exists() else [sys.executable, "-m", "slackswap.cli.main"]
+    bare = min(fresh_process([sys.executable, "-c", "pass"])[0] for _ in range(runs))
+    # The first run fills the file cache and byte code; it is not what a user sees twice.
+    for_help = min(fresh_process([*helping, "--help"])[0] for _ in range(runs))
+    imports = [fresh_python(_IMPORT)[1] for _ in range(runs)]
+    heavy = sorted({name for _, loaded in imports for name in loaded})
+    rows: list[dict[str, Any]] = [
+        {"what": "bare interpreter", "seconds": bare},
+        {"what": "slackswap --help", "seconds": for_help, **_HELP.judged(for_help)},
+        {"what": "import slackswap (inside the process)",
+         "seconds": min(elapsed for elapsed, _ in imports)},
+        {"what": f"import slackswap pulls in {', '.join(heavy) or 'none'} of {', '.join(_HEAVY)}",
+         "target": "none", "met": not heavy},
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        cache = {"NUMBA_CACHE_DIR": folder}
+        rows += _first_plan("empty compiler cache", fresh_python(_FIRST_PLAN, environment=cache))
+        warm = [fresh_python(_FIRST_PLAN, environment=cache) for _ in range(runs)]
+    rows += _first_plan("filled compiler cache", min(warm, key=lambda run: run[0]))
+    columns = (
+        Column("what", "what", left=True, breaks=True), Column("seconds", "time", seconds),
+        *VERDICT,
+    )
+    yield Table("startup", "Start-up, each in a fresh process", columns, rows,
+                f"Best of {runs}; what an empty cache costs is measured once.")
+
+
+def _first_plan(cache: str, run: tuple[float, Any]) -> list[dict[str, Any]]:
+    elapsed, (_, warm_up_s, planning_s) = run
+    return [
+        {"what": f"gpt2-xl planned at f = 0.5 from a cold start, {cache}", "seconds": elapsed},
+        {"what": "    of it imports and compilation", "seconds": warm_up_s},
+        {"what": "    of it planning", "seconds": planning_s},
+    ]
