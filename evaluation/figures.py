@@ -107,7 +107,9 @@ def budget_figure(frame: pd.DataFrame) -> go.Figure:
     """Draw throughput against budget on one profile and hardware, the bound as frontier."""
     figure = go.Figure()
     rows = frame[frame["budget_fraction"].notna()]
-    bound = rows[rows["bound_ns"].notna()].groupby("budget_fraction").first()
+    # Where nothing fits, a bound on the time of plans that do not exist is no frontier.
+    fits = rows.groupby("budget_fraction")["solved"].transform("any")
+    bound = rows[rows["bound_ns"].notna() & fits].groupby("budget_fraction").first()
     if len(bound):
         figure.add_scatter(
             x=bound.index.to_numpy(dtype=float),
@@ -136,6 +138,37 @@ def budget_figure(frame: pd.DataFrame) -> go.Figure:
     _styled(figure, height=480)
     figure.update_xaxes(title="budget over the keep-everything peak", tickformat=".0%")
     figure.update_yaxes(title="throughput", tickformat=".0%")
+    return figure
+
+
+def map_figure(frame: pd.DataFrame, planner: str = "slackswap") -> go.Figure:
+    """Draw where swapping pays: a plan's gain over the best plan that moves nothing.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        Rows of `load_results`, all of one profile.
+    planner : str
+        Planner whose gain is shown.
+    """
+    solved = frame[frame["solved"] & frame["budget_fraction"].notna()]
+    axes = ["hardware", "budget_fraction"]
+    still = solved[solved["offloaded_bytes"] == 0].groupby(axes)["throughput"].max()
+    mine = solved[solved["planner"] == planner].groupby(axes)["throughput"].median()
+    gain = (mine / still - 1).astype(float).unstack("budget_fraction")
+    # From the slowest link for its arithmetic to the fastest: by what it gains on average.
+    gain = gain.loc[gain.mean(axis=1).sort_values(kind="stable").index]
+    figure = go.Figure()
+    if gain.notna().to_numpy().any():
+        figure.add_heatmap(
+            x=[f"{share:.0%}" for share in gain.columns], y=list(gain.index.astype(str)),
+            z=gain.to_numpy(), colorscale="Cividis", zmin=0.0, showscale=False, xgap=2, ygap=2,
+            texttemplate="%{z:.0%}", hoverongaps=False,
+            hovertemplate="%{y} at %{x}: %{z:+.1%}<extra></extra>",
+        )
+    _styled(figure, height=110 + 34 * max(2, len(gain)), legend=False)
+    figure.update_xaxes(title="budget over the keep-everything peak", type="category")
+    figure.update_yaxes(gridcolor=_CLEAR)
     return figure
 
 

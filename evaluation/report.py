@@ -90,6 +90,7 @@ def render_report(finished: Finished) -> str:
         "failures": failures_table(plans),
         "problems": _problem_figures(plans, drawings),
         "budgets": _budget_figures(plans, drawings),
+        "maps": _map_figures(plans, drawings),
         "overview": _overview_figures(finished, drawings),
         "timelines": timelines,
         "stalls": stalls,
@@ -131,6 +132,21 @@ def _budget_figures(plans: pd.DataFrame, drawings: dict[str, str]) -> list[Choic
         name = f"budgets-{number}"
         drawings[name] = pack_figure(figures.budget_figure(rows))
         found.append(Choice("", f"{profile} on {hardware}", name))
+    return found
+
+
+def _map_figures(plans: pd.DataFrame, drawings: dict[str, str]) -> list[Choice]:
+    """Draw one map for each profile that was planned on several kinds of hardware."""
+    found = []
+    plain = plans[plans["variant"] == ""]
+    for number, (profile, rows) in enumerate(plain.groupby("profile", sort=False)):
+        if rows["hardware"].nunique() < 2:
+            continue
+        figure = figures.map_figure(rows)
+        if figure.data:
+            name = f"map-{number}"
+            drawings[name] = pack_figure(figure)
+            found.append(Choice("", str(profile), name))
     return found
 
 
