@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slackswap import files
 from slackswap.cost_model.engine import simulate
@@ -26,6 +26,8 @@ from slackswap.solving import Solution
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
+
+    from slackswap.evaluation.svg import Drawing
 
 #: Rows of `PlanComparison.summary`: label, field of `Evaluation`, unit.
 FIGURES: tuple[tuple[str, str, str], ...] = (
@@ -82,7 +84,7 @@ def compare(
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PlanComparison:
     """Two plans of one problem. Made by `compare`.
 
@@ -214,12 +216,19 @@ class PlanComparison:
 
         files.write_text(path, comparison_page(self))
 
+    def __repr__(self) -> str:
+        told = [
+            f"{name}: {_verdict(evaluation)}"
+            for name, evaluation in zip(self.names, self.evaluations, strict=True)
+        ]
+        return f"<PlanComparison on {self.problem.profile.name}: {'; '.join(told)}>"
+
     def _repr_html_(self) -> str:
         from slackswap.evaluation.plan_comparison_html import comparison_html
 
         return comparison_html(self, picture=self.svg())
 
-    def _drawing(self) -> Any:
+    def _drawing(self) -> Drawing:
         from slackswap.evaluation.timeline_svg import Run, timeline_drawing
 
         runs = [

@@ -90,11 +90,11 @@ def _title(comparison: PlanComparison) -> str:
 def _summary(comparison: PlanComparison) -> str:
     from slackswap.evaluation.plan_comparison import FIGURES
 
-    rows = [
-        (label, *(_cell(getattr(e, field), unit) for e in comparison.evaluations),
-         _difference(*(getattr(e, field) for e in comparison.evaluations), unit))
-        for label, field, unit in FIGURES
-    ]
+    rows = []
+    for label, field, unit in FIGURES:
+        first, second = (getattr(evaluation, field) for evaluation in comparison.evaluations)
+        rows.append((label, _cell(first, unit), _cell(second, unit),
+                     _difference(first, second, unit)))
     stuck = "".join(
         f"<p>{escape(name)} does not fit: {escape(str(evaluation.infeasible))}.</p>"
         for name, evaluation in zip(comparison.names, comparison.evaluations, strict=True)
