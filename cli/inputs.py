@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -104,9 +105,18 @@ def load_inputs(
 
 
 def hardware_of(profile: Profile) -> Hardware:
-    """Return the hardware a profile file says it is for, if the catalogue knows it."""
+    """Return the hardware a profile file says it is for.
+
+    A capture on a GPU notes the link it measured; otherwise the catalogue may know the name.
+    """
+    from slackswap.errors import InvalidHardware
+    from slackswap.hardware import Hardware
     from slackswap.profiles.catalogue import DEFAULT_HARDWARE, find_hardware
 
+    link = profile.provenance.get("link")
+    if isinstance(link, Mapping) and isinstance(link.get("hardware"), Mapping):
+        with contextlib.suppress(InvalidHardware):
+            return Hardware.from_dict(link["hardware"])
     named = profile.provenance.get("hardware")
     return (find_hardware(named) if isinstance(named, str) else None) or DEFAULT_HARDWARE
 

@@ -34,8 +34,8 @@ def list_planners(as_json: JsonOption = False) -> None:
         ],
         left=("planner", "actions"), folding=("promises", "what it does"),
     )
-    print("\nAlso --planner module:Name and --planner path/to/file.py:Name. A new one: "
-          "`slackswap planners new NAME`.")
+    print("\nAlso: --planner module:Name, --planner path/to/file.py:Name.\n"
+          "One of your own: slackswap planners new NAME")
 
 
 def _row(name: str) -> dict[str, Any]:

@@ -95,8 +95,12 @@ def _print_prices(title: str, prices: Iterable[RecomputePrice]) -> None:
         [
             (price.op, price.kind, str(price.ops), format_bytes(price.nbytes),
              "cannot run again" if price.closure_ns is None else format_ns(price.closure_ns),
-             "-" if price.closure_ns is None else f"{price.ns_per_mb / 1000:.3g}")
+             "-" if price.closure_ns is None else _dear(price.ns_per_mb / 1000))
             for price in prices
         ],
         left=("kind",), folding=(title,),
     )
+
+
+def _dear(figure: float) -> str:
+    return f"{figure:,.0f}" if figure >= 1000 else f"{figure:.3g}"

@@ -1,0 +1,152 @@
+"""The entry point: help, exit codes, interruption, and what happens to a bug."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.metadata import entry_points
+
+import pytest
+
+from slackswap import BoundViolated, Infeasible, Skipped, SolverFailed, __version__
+from slackswap.cli import main as entry
+from slackswap.cli.main import COMMANDS, main
+
+PLAN = ("plan", "small.json", "--budget", "90%", "--bound", "none")
+
+
+def failing(monkeypatch, error):
+    def solve(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr("slackswap.solving.solve", solve)
+
+
+def test_help_lists_every_command(cli):
+    for arguments in ((), ("--help",), ("-h",)):
+        result = cli(*arguments)
+        assert result.code == 0
+        for command, (_, line) in COMMANDS.items():
+            assert command in result.out
+            assert line in result.out
+        assert "2 bad input, 3 no feasible plan" in result.out
+        assert result.err == ""
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_in_one_style(cli, command):
+    result = cli(command, "--help")
+    assert result.code == 0
+    assert result.out.startswith(f"Usage: slackswap {command} ")
+    assert "╭" not in result.out
+    assert "--install-completion" not in result.out
+    assert max(map(len, result.out.splitlines())) <= 100
+
+
+def test_help_of_the_root_and_of_a_group_show_no_more_than_they_must(cli):
+    assert "--batch" not in cli("profiles", "--help").out
+    assert "--batch" in cli("profiles", "export", "--help").out
+
+
+def test_version(cli):
+    assert cli("--version").out.strip() == __version__
+
+
+def test_a_mistyped_command_is_suggested(cli):
+    result = cli("plna")
+    assert result.code == 2
+    assert "no such command 'plna'" in result.err
+    assert "'plan'" in result.err
+
+
+def test_the_installed_command_is_this_one():
+    (script,) = entry_points(group="console_scripts", name="slackswap")
+    assert script.load() is entry.run
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "status"),
+    [
+        (Infeasible("no way", where="budget", fix="raise it"), 3, "infeasible"),
+        (Skipped("no solver"), 3, "skipped"),
+        (SolverFailed("the solver stopped"), 2, "error"),
+        (BoundViolated("a bound is wrong"), 2, "error"),
+    ],
+)
+def test_typed_errors_become_exit_codes_and_objects(here, cli, monkeypatch, error, code, status):
+    failing(monkeypatch, error)
+    result = cli(*PLAN, "--json")
+    assert result.code == code == error.exit_code
+    assert result.json["status"] == status
+    assert result.json["what"] == error.what
+    assert result.err.startswith("error: ")
+    assert error.what in result.err
+
+
+def test_an_interrupted_command_says_so_and_no_more(here, cli, monkeypatch):
+    failing(monkeypatch, KeyboardInterrupt())
+    result = cli(*PLAN)
+    assert (result.code, result.out, result.err) == (130, "", "error: interrupted\n")
+    assert cli(*PLAN, "--json").json["status"] == "error"
+
+
+def test_a_bug_is_one_line_and_a_request(here, cli, monkeypatch):
+    failing(monkeypatch, ZeroDivisionError("of zero"))
+    result = cli(*PLAN, "--json")
+    assert result.code == 1
+    assert "Traceback" not in result.err
+    assert "unexpected ZeroDivisionError" in result.err
+    assert "report" in result.err
+    assert "--debug" in result.err
+    assert result.json["error"] == "ZeroDivisionError"
+
+
+def test_debug_shows_the_traceback(here, monkeypatch):
+    failing(monkeypatch, ZeroDivisionError("of zero"))
+    with pytest.raises(ZeroDivisionError):
+        main([*PLAN, "--debug"])
+    with pytest.raises(ZeroDivisionError):
+        main(["--debug", *PLAN])
+    monkeypatch.setenv("SLACKSWAP_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        main(list(PLAN))
+    monkeypatch.setenv("SLACKSWAP_DEBUG", "0")
+    assert main(list(PLAN)) == 1
+
+
+def test_run_leaves_with_the_code_of_the_command(here, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["slackswap", "plan", "small.json", "-b", "what"])
+    with pytest.raises(SystemExit) as left:
+        entry.run()
+    assert left.value.code == 2
+    assert "'what'" in capsys.readouterr().err
+
+
+def test_a_closed_pipe_is_no_error(here):
+    """As in `slackswap profiles list | head -1`."""
+    done = subprocess.run(
+        f"{sys.executable} -m slackswap.cli.main profiles list | head -1",
+        shell=True, capture_output=True, text=True, check=False,
+    )
+    assert "name" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_output_is_plain_where_it_is_not_a_terminal(here):
+    done = subprocess.run(
+        [sys.executable, "-m", "slackswap.cli.main", "compare", "small.json", "-b", "60%",
+         "-p", "slackswap", "-p", "keep-all"],
+        capture_output=True, text=True, check=True,
+    )
+    assert "\x1b" not in done.stdout
+    assert done.stderr == ""
+    assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+def test_one_object_and_nothing_else_on_standard_output(here):
+    done = subprocess.run(
+        [sys.executable, "-m", "slackswap.cli.main", "plan", "small.json", "-b", "60%", "--json"],
+        capture_output=True, text=True, check=True,
+    )
+    assert json.loads(done.stdout)["profile"] == "small"
