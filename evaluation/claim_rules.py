@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -17,6 +17,7 @@ from slackswap.evaluation.claims import (
     Verdict,
     family_of,
 )
+from slackswap.evaluation.wording import also, and_, listed, span
 from slackswap.profiles.catalogue import compute_growth, find_device, link_growth
 
 #: The abstract's figures.
@@ -86,11 +87,11 @@ def judge_hideable(results: Results) -> Finding:
         if not (facts := _on(results.facts, model, "a100")).empty
     }
     if len(found) < len(PAPER_MODELS):
-        return _missing(f"facts of {_and(set(PAPER_MODELS) - set(found))} on an A100")
+        return _missing(f"facts of {and_(set(PAPER_MODELS) - set(found))} on an A100")
     low, high = min(found.values()), max(found.values())
     agree = (round(low, 2), round(high, 2)) == HIDEABLE
     return _equal(
-        agree, f"{low:.1%} to {high:.1%} ({_listed(found)})",
+        agree, f"{low:.1%} to {high:.1%} ({listed(found)})",
         ("" if agree else
          f"{low / HIDEABLE[0] - 1:+.0%} and {high / HIDEABLE[1] - 1:+.0%} from the paper's ends; ")
         + "one constant, the GEMM efficiency, was fitted to these two figures",
@@ -101,17 +102,17 @@ def judge_throughput(results: Results) -> Finding:
     """SlackSwap's throughput at half the activation memory, over that with memory unlimited."""
     found, gap = _of_models(results.plans, "slackswap", "throughput")
     if len(found) < len(PAPER_MODELS):
-        return _missing(f"slackswap on {_and(set(PAPER_MODELS) - set(found))}")
+        return _missing(f"slackswap on {and_(set(PAPER_MODELS) - set(found))}")
     low, high = min(found.values()), max(found.values())
-    ours = f"{low:.1%} to {high:.1%} ({_listed(found)})"
+    ours = f"{low:.1%} to {high:.1%} ({listed(found)})"
     if round(low, 2) >= THROUGHPUT[0]:
         return Finding(Verdict.REPRODUCED, ours)
     ceiling = _ceilings(results.plans)
     below = [model for model, value in found.items() if round(value, 2) < THROUGHPUT[0]]
     limited = [m for m in below if m in ceiling and round(ceiling[m], 2) < THROUGHPUT[0]]
-    why = f"{_and(below)} below {THROUGHPUT[0]:.0%}"
+    why = f"{and_(below)} below {THROUGHPUT[0]:.0%}"
     if limited:
-        why += "; no plan can do better under these prices than " + _listed(
+        why += "; no plan can do better under these prices than " + listed(
             {model: ceiling[model] for model in limited}
         )
     if gap:
@@ -152,7 +153,7 @@ def judge_genetic(results: Results) -> Finding:
     if few:
         return Finding(
             Verdict.UNINFORMATIVE, ours,
-            f"the search scored only {min(counts[m] for m in few):,.0f} candidates on {_and(few)}",
+            f"the search scored only {min(counts[m] for m in few):,.0f} candidates on {and_(few)}",
         )
     if not informative:
         return Finding(
@@ -161,11 +162,11 @@ def judge_genetic(results: Results) -> Finding:
         )
     worst = max(difference[model] for model in informative)
     missing = set(PAPER_MODELS) - set(informative)
-    note = f"{_and(missing)} not informative" if missing else ""
+    note = f"{and_(missing)} not informative" if missing else ""
     if worst <= SEARCH_TOLERANCE:
         return Finding(Verdict.REPRODUCED, ours, note)
     return Finding(
-        Verdict.DIFFERS, ours, f"up to {worst:.2%} slower than the search" + _also(note)
+        Verdict.DIFFERS, ours, f"up to {worst:.2%} slower than the search" + also(note)
     )
 
 
@@ -177,14 +178,14 @@ def judge_planning_time(results: Results) -> Finding:
     ]
     missing = set(PAPER_MODELS) - set(mine["profile"].astype(str))
     if missing:
-        return _missing(f"slackswap on {_and(missing)}")
+        return _missing(f"slackswap on {and_(missing)}")
     quiet = mine[~mine["contended"] & ~mine["noisy"]]
     disturbed = set(PAPER_MODELS) - set(quiet["profile"].astype(str))
     # Company only makes a planner slower, so a disturbed time under the limit still counts.
     rows = pd.concat([quiet, mine[mine["profile"].isin(disturbed)]])
     worst = float(rows.groupby("profile")["planning_s"].median().max())
     ours = f"at most {worst * 1e3:.1f} ms, warm"
-    note = f"with other work beside it on {_and(disturbed)}" if disturbed else ""
+    note = f"with other work beside it on {and_(disturbed)}" if disturbed else ""
     if worst < PLANNING_S:
         return Finding(Verdict.REPRODUCED, ours, f"{PLANNING_S / worst:,.0f} times faster"
                        + (f", {note}" if note else ""))
@@ -204,16 +205,16 @@ def judge_stalls(results: Results) -> Finding:
     share = (solved["stall_ns"] / solved["iteration_ns"]).astype(float)
     by_planner = share.groupby(solved["planner"].astype(str)).agg(["min", "max"])
     ours = ", ".join(
-        f"{name} {_span(row['min'], row['max'])}" for name, row in by_planner.iterrows()
+        f"{name} {span(row['min'], row['max'])}" for name, row in by_planner.iterrows()
     )
     idle = sorted(set(solved["planner"][(share < STALLS).to_numpy()].astype(str)))
     failed = sorted(
         set(rows["planner"][(rows["status"] == "infeasible").to_numpy()].astype(str))
     )
-    note = f"{_and(failed)} cannot reach the budget on some model" if failed else ""
+    note = f"{and_(failed)} cannot reach the budget on some model" if failed else ""
     if idle:
         return Finding(
-            Verdict.DIFFERS, ours, f"{_and(idle)} below {STALLS:.0%} on some model" + _also(note)
+            Verdict.DIFFERS, ours, f"{and_(idle)} below {STALLS:.0%} on some model" + also(note)
         )
     return Finding(Verdict.REPRODUCED, ours, note)
 
@@ -226,8 +227,8 @@ def judge_idle_link(results: Results) -> Finding:
     if not common:
         return _missing("block-checkpointing and slackswap on the paper's models")
     ours = (
-        f"link busy {_span(min(theirs[m] for m in common), max(theirs[m] for m in common))}; "
-        f"SlackSwap {_span(min(mine[m] for m in common), max(mine[m] for m in common))}"
+        f"link busy {span(min(theirs[m] for m in common), max(theirs[m] for m in common))}; "
+        f"SlackSwap {span(min(mine[m] for m in common), max(mine[m] for m in common))}"
     )
     idle = all(theirs[model] == 0 for model in common)
     return _equal(idle, ours, "" if idle else "it uses the link")
@@ -308,7 +309,7 @@ def _speedup(plans: pd.DataFrame, baselines: Sequence[str]) -> Finding:
             best[model] = max(best.get(model, (0.0, "")), (value, baseline))
     common = [model for model in PAPER_MODELS if model in mine and model in best]
     if len(common) < len(PAPER_MODELS):
-        return _missing(f"slackswap and a baseline on {_and(set(PAPER_MODELS) - set(common))}")
+        return _missing(f"slackswap and a baseline on {and_(set(PAPER_MODELS) - set(common))}")
     ratios = {model: mine[model] / best[model][0] for model in common}
     low, high = min(ratios.values()), max(ratios.values())
     ours = f"{low:.2f} to {high:.2f}x (" + ", ".join(
@@ -331,10 +332,10 @@ def _speedup(plans: pd.DataFrame, baselines: Sequence[str]) -> Finding:
         )
     above = [model for model in common if round(ratios[model], 2) > SPEEDUP[1]]
     if above:
-        reasons.append(f"more than the paper's on {_and(above)}")
+        reasons.append(f"more than the paper's on {and_(above)}")
     short = [m for m in common if round(ratios[m], 2) < SPEEDUP[0] and m not in hopeless]
     if short:
-        reasons.append(f"less than the paper's on {_and(short)}")
+        reasons.append(f"less than the paper's on {and_(short)}")
     return Finding(Verdict.DIFFERS, ours, "; ".join(reasons))
 
 
@@ -388,20 +389,3 @@ def _equal(agree: bool, ours: str, why: str) -> Finding:
 
 def _missing(what: str) -> Finding:
     return Finding(Verdict.NOT_TESTABLE, "-", f"no results for {what}")
-
-
-def _listed(values: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value:.1%}" for name, value in values.items())
-
-
-def _span(low: float, high: float) -> str:
-    same = f"{low:.0%}" == f"{high:.0%}"
-    return f"{low:.0%}" if same else f"{low:.0%} to {high:.0%}"
-
-
-def _and(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names))
-
-
-def _also(note: str) -> str:
-    return f"; {note}" if note else ""

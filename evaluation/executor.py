@@ -18,11 +18,11 @@ from typing import Any, Protocol
 from slackswap.errors import SlackSwapError
 
 
-class CellTimedOut(SlackSwapError):  # noqa: N818
+class CellTimedOut(SlackSwapError):
     """The call ran into its time limit and was killed."""
 
 
-class WorkerDied(SlackSwapError):  # noqa: N818
+class WorkerDied(SlackSwapError):
     """The process of the call ended without an answer."""
 
 
