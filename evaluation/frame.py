@@ -59,6 +59,7 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "planning_s": ("Float64", "time the planner searched"),
     "warm_up_s": ("Float64", "time before: imports, compilation, laying out arrays"),
     "candidates": ("Int64", "unique candidates a search scored"),
+    "solver": ("string", "solver that the planner itself ran, if any"),
     "bound_ns": ("Int64", "strongest lower bound on this problem"),
     "bound_method": ("string", "how it was proven"),
     "bound_solver": ("string", "solver that ran"),
@@ -254,6 +255,8 @@ def _row(record: Record, bounds: Mapping[str, tuple[Bound, Bound]]) -> dict[str,
     row["candidates"] = next(
         (statistics[name] for name in _CANDIDATES if isinstance(statistics.get(name), int)), None
     )
+    # A planner that proves a bound says there by which solver.
+    row["solver"] = statistics.get("solver") or figures.get("bound_solver")
     if row["stall_forward_ns"] is not None:
         row["stall_ns"] = row["stall_forward_ns"] + row["stall_backward_ns"]
     if record.problem_key in bounds:

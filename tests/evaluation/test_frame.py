@@ -39,6 +39,10 @@ def test_a_planners_own_bound_counts_for_all() -> None:
     frame = frame_of(made_up("milp", figures=own), made_up("slackswap", time=1.3))
     assert set(frame["bound_method"]) == {"milp"}
     assert not frame["bound_safe"].any()
+    # The solver is that of the planner which ran it, not of all that its bound judges.
+    assert frame.set_index("planner")["solver"].isna().to_dict() == {
+        "milp": False, "slackswap": True
+    }
 
 
 def test_a_bound_for_plans_without_gates_does_not_judge_those_with() -> None:
