@@ -43,8 +43,8 @@ def admit_earliest(
     """
     room = np.iinfo(np.int64).max if host_bytes is None else host_bytes
     written_ns = np.cumsum(graph.forward_ns)
-    chosen = np.flatnonzero(candidates)
-    chosen = chosen[np.lexsort((chosen, graph.producer[chosen]))]
+    in_order = graph.forward_writes.items
+    chosen = in_order[candidates[in_order]]
     joins = written_ns[graph.producer[chosen]]
     taken = np.zeros(graph.n_tensors, dtype=np.bool_)
     if priority is None:

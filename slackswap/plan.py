@@ -58,7 +58,11 @@ class Plan:
 
     def __post_init__(self) -> None:
         try:
-            actions = {name: Action(action) for name, action in self.actions.items()}
+            # Looking an action up costs more than all the rest, and planners name many tensors.
+            actions = {
+                name: action if type(action) is Action else Action(action)
+                for name, action in self.actions.items()
+            }
         except ValueError as error:
             raise InvalidPlan(str(error), where="actions",
                               fix="use keep, swap or recompute") from error

@@ -165,10 +165,13 @@ class Scorer:
     @cached_property
     def allowed(self) -> Bools:
         """Which code each tensor may take."""
-        table = np.array(
-            [[action in t.allowed for action in ALL_ACTIONS] for t in self.problem.profile.tensors],
-            dtype=np.bool_,
+        tensors = self.problem.profile.tensors
+        # Few tensors differ, so each distinct choice is looked at once.
+        row_of = {choice: row for row, choice in enumerate({t.allowed: None for t in tensors})}
+        rows = np.array(
+            [[action in choice for action in ALL_ACTIONS] for choice in row_of], dtype=np.bool_
         ).reshape(-1, len(ALL_ACTIONS))
+        table: Bools = rows[[row_of[t.allowed] for t in tensors]]
         table[self.graph.is_intermediate, RECOMPUTE] = True
         table[self.graph.is_input] = [True, False, False]
         return table
@@ -176,12 +179,12 @@ class Scorer:
     @cached_property
     def d2h_ns(self) -> Ints:
         """Time to offload each tensor."""
-        return _per_size(self.graph.nbytes, self.problem.hardware.d2h_ns)
+        return self._per_size(self.problem.hardware.d2h_ns)
 
     @cached_property
     def h2d_ns(self) -> Ints:
         """Time to prefetch each tensor."""
-        return _per_size(self.graph.nbytes, self.problem.hardware.h2d_ns)
+        return self._per_size(self.problem.hardware.h2d_ns)
 
     def encode(self, plan: Plan) -> Codes:
         """Return a plan's actions as codes; gates and barriers are not part of them."""
@@ -194,8 +197,12 @@ class Scorer:
     def decode(self, codes: Codes) -> Plan:
         """Return the plan of codes; tensors left at their default are not named."""
         tensors = self.problem.profile.tensors
+        named = np.flatnonzero(codes != self.default)
         return Plan(
-            {tensors[t].name: ALL_ACTIONS[codes[t]] for t in np.flatnonzero(codes != self.default)}
+            {
+                tensors[t].name: ALL_ACTIONS[code]
+                for t, code in zip(named.tolist(), codes[named].tolist(), strict=True)
+            }
         )
 
     def score(
@@ -312,10 +319,32 @@ class Scorer:
             graph.last_uses.items,
         )
 
+    @cached_property
+    def _restricted(self) -> tuple[Ints, Bools]:
+        """Tensors that may not take every code, and which each may."""
+        restricted = np.flatnonzero(~self.allowed.all(axis=1))
+        return restricted, self.allowed[restricted]
+
+    @cached_property
+    def _sizes(self) -> tuple[Ints, Ints]:
+        """Distinct sizes, and the place of each tensor's among them."""
+        sizes, place = np.unique(self.graph.nbytes, return_inverse=True)
+        return sizes, place
+
+    def _per_size(self, duration_of: Callable[[int], int]) -> Ints:
+        # In Python integers: bytes x 10^9 overflows 64 bits above 9.2 GB.
+        sizes, place = self._sizes
+        durations = [duration_of(size) for size in sizes.tolist()]
+        return np.array(durations, dtype=np.int64)[place]
+
     def _breaks_rules(self, codes: Codes) -> Bools:
-        permitted = np.take_along_axis(
-            self.allowed[np.newaxis], codes[:, :, np.newaxis].astype(np.intp), axis=2
-        )[:, :, 0]
+        if codes.size and not KEEP <= codes.min() <= codes.max() <= RECOMPUTE:
+            raise SlackSwapError(
+                "a code is none of 0, 1 and 2", where="codes",
+                fix="use KEEP, SWAP and RECOMPUTE of slackswap.cost_model.engine",
+            )
+        restricted, allowed = self._restricted
+        permitted = allowed[np.arange(len(restricted)), codes[:, restricted]]
         broken: Bools = np.logical_not(permitted.all(axis=1))
         host_bytes = self.problem.hardware.host_bytes
         if host_bytes is not None:
@@ -449,13 +478,6 @@ def _filled(
     if rows is None:
         return np.full(shape, blank, dtype=kind)
     return np.ascontiguousarray(np.atleast_2d(rows), dtype=kind)
-
-
-def _per_size(nbytes: Ints, duration_of: Callable[[int], int]) -> Ints:
-    # In Python integers: bytes x 10^9 overflows 64 bits above 9.2 GB.
-    sizes, place = np.unique(nbytes, return_inverse=True)
-    durations = [duration_of(size) for size in sizes.tolist()]
-    return np.array(durations, dtype=np.int64)[place]
 
 
 def _check_agreement(kernel: Evaluation, traced: Evaluation) -> None:
