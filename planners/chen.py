@@ -63,7 +63,8 @@ class ChenSqrt:
 
     name: ClassVar[str] = "chen-sqrt"
     version: ClassVar[str] = "1"
-    capabilities: ClassVar[Capabilities] = _CAPABILITIES
+    # The segments follow from the number of blocks, not from the budget.
+    capabilities: ClassVar[Capabilities] = Capabilities(uses_swap=False, uses_budget=False)
 
     granularity: Granularity | None = None
 

@@ -44,6 +44,8 @@ from slackswap.problem import Problem
 Policy = Literal["none", "conv", "all"]
 
 _CAPABILITIES = Capabilities(uses_recompute=False)
+#: One policy moves the same maps whatever the budget.
+_ONE_POLICY = Capabilities(uses_recompute=False, uses_budget=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class VDNNAll:
 
     name: ClassVar[str] = "vdnn-all"
     version: ClassVar[str] = "1"
-    capabilities: ClassVar[Capabilities] = _CAPABILITIES
+    capabilities: ClassVar[Capabilities] = _ONE_POLICY
 
     granularity: Granularity = "layer"
 
@@ -81,7 +83,7 @@ class VDNNConv:
 
     name: ClassVar[str] = "vdnn-conv"
     version: ClassVar[str] = "1"
-    capabilities: ClassVar[Capabilities] = _CAPABILITIES
+    capabilities: ClassVar[Capabilities] = _ONE_POLICY
 
     granularity: Granularity = "layer"
 

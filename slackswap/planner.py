@@ -29,9 +29,9 @@ class Capabilities:
     monotone : bool
         It promises never to be slower at a larger budget.
     uses_budget : bool
-        It plans for the budget. A planner that takes the same actions whatever the budget, such
-        as one that swaps everything, says no; whether its plan fits is then for the framework to
-        find out.
+        It sizes its actions by the budget. A planner whose rule does the same whatever the budget,
+        such as one that swaps everything, says no; whether its plan fits is then for the framework
+        to find out.
     """
 
     deterministic: bool = True

@@ -103,8 +103,8 @@ def test_built_in_planners_keep_the_quick_rules(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_built_in_planners_keep_every_rule(name):
-    report = check_planner(name)
-    assert report.passed
+    # A limit long enough that what a busy machine adds is small beside it.
+    assert check_planner(name, time_limit=5).passed
 
 
 def test_one_that_never_returns_is_asked_once_and_the_rest_skipped():
