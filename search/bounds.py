@@ -12,12 +12,14 @@ from slackswap.bound import Bound, BoundMethod
 from slackswap.errors import SolverFailed
 from slackswap.problem import Problem
 from slackswap.search.enumeration import enumerate_plans, enumeration_bound
-from slackswap.search.milp.data import Restriction
+from slackswap.search.milp.data import EVERY_PLAN, Restriction
 from slackswap.search.milp.exact import dual_bound
+from slackswap.search.milp.linear import Floats
 from slackswap.search.milp.model import PlanModel, build_model
 from slackswap.search.milp.solve import (
     SOLVER_TOLERANCE,
     Answer,
+    Basis,
     SolverName,
     solve_with_fallback,
 )
@@ -25,6 +27,11 @@ from slackswap.status import Status
 
 _LP_SOLVERS = (SolverName.HIGHS, SolverName.GLOP)
 _MILP_SOLVERS = (SolverName.SCIP, SolverName.HIGHS)
+#: Times that milestones are added, and how many at once.
+_MILESTONE_ROUNDS = 2
+_MILESTONES_AT_ONCE = 2
+#: Memory whose price is below this share of the first dearest gets no milestone.
+_NEGLIGIBLE_PRICE = 0.1
 
 
 def lower_bound(
@@ -86,9 +93,10 @@ def lower_bound(
             ),
         )
     started = time.perf_counter()
-    model = build_model(problem, Restriction(allow_swap, allow_recompute))
     name = None if solver is None else SolverName(solver)
-    bound = linear_bound(model, solver=name, time_limit=time_limit)
+    model, bound = tightened(
+        problem, Restriction(allow_swap, allow_recompute), solver=name, time_limit=time_limit
+    )
     if chosen is BoundMethod.MILP and bound.status is not Status.INFEASIBLE:
         bound, _ = integer_bound(
             model, bound, solver=name, time_limit=time_limit, relative_gap=relative_gap, seed=seed
@@ -104,16 +112,90 @@ def compute_bound(problem: Problem) -> Bound:
 def linear_bound(
     model: PlanModel, *, solver: SolverName | None = None, time_limit: float | None = None
 ) -> Bound:
-    """Bound by the LP relaxation, evaluated from its dual values in exact arithmetic.
+    """Bound by the LP relaxation of a model, evaluated from its duals in exact arithmetic.
 
     Arguments and errors as for `lower_bound`.
     """
+    return _relaxation(model, solver, time_limit, None)[0]
+
+
+def tightened(
+    problem: Problem,
+    restriction: Restriction = EVERY_PLAN,
+    *,
+    solver: SolverName | None = None,
+    time_limit: float | None = None,
+) -> tuple[PlanModel, Bound]:
+    """State the model with milestones at the backward ops where memory binds, and bound by its LP.
+
+    The LP without milestones says by its dual values where memory binds. Its basis starts the
+    next LP.
+
+    Parameters
+    ----------
+    problem : Problem
+        Profile, hardware and budget.
+    restriction : Restriction
+        Which plans it is about.
+    solver, time_limit
+        As for `lower_bound`.
+
+    Returns
+    -------
+    model : PlanModel
+        The model.
+    bound : Bound
+        The largest of the LP bounds on the way.
+    """
+    started = time.perf_counter()
+    model = build_model(problem, restriction)
+    bound, answer = _relaxation(model, solver, time_limit, None)
+    dearest = 0.0
+    for _ in range(_MILESTONE_ROUNDS):
+        left = None if time_limit is None else time_limit - (time.perf_counter() - started)
+        if answer is None or answer.duals is None or (left is not None and left <= 0):
+            break
+        price = _memory_prices(model, answer.duals)
+        dearest = max(dearest, float(price.max(initial=0.0)))
+        tracked = [milestone.op for milestone in model.milestones]
+        price[tracked] = 0.0
+        tight = np.flatnonzero(price > max(_NEGLIGIBLE_PRICE * dearest, 1e-9))
+        if not len(tight):
+            break
+        most = tight[np.argsort(-price[tight], kind="stable")][:_MILESTONES_AT_ONCE]
+        model = build_model(problem, restriction, tracked + most.tolist())
+        next_bound, answer = _relaxation(model, solver, left, answer.basis)
+        if next_bound.status is Status.INFEASIBLE:
+            return model, next_bound
+        bound = replace(max(bound, next_bound, key=lambda bound: bound.value_ns),
+                        status=next_bound.status)
+    return model, replace(bound, runtime_s=time.perf_counter() - started)
+
+
+def _memory_prices(model: PlanModel, duals: Floats) -> Floats:
+    """Price of memory at each backward op, from dual values and reduced costs."""
+    linear, waiting = model.linear, model.variables.waiting
+    rows = next(block for block in linear.row_blocks if block.name == "backward_memory")
+    reduced = linear.cost - np.bincount(
+        linear.columns, weights=linear.values * duals[linear.rows], minlength=linear.n_columns
+    )
+    price: Floats = np.abs(duals[rows.start : rows.stop]) + np.maximum(0.0, -reduced[waiting])
+    return price
+
+
+def _relaxation(
+    model: PlanModel, solver: SolverName | None, time_limit: float | None, basis: Basis | None
+) -> tuple[Bound, Answer | None]:
     if not model.has_room:
-        return _infeasible(model, None, "an op does not fit the budget even by itself")
+        return _infeasible(model, None, "an op does not fit the budget even by itself"), None
     relaxed = model.linear.relaxed()
-    answer = solve_with_fallback(relaxed, _order(_LP_SOLVERS, solver), time_limit=time_limit)
+    # Started from a basis GLOP is by far the fastest, without one HiGHS.
+    solvers = _LP_SOLVERS if basis is None else _LP_SOLVERS[::-1]
+    answer = solve_with_fallback(
+        relaxed, _order(solvers, solver), time_limit=time_limit, basis=basis
+    )
     if answer.status is Status.INFEASIBLE:
-        return _infeasible(model, answer, answer.note)
+        return _infeasible(model, answer, answer.note), answer
     duals = np.zeros(relaxed.n_rows) if answer.duals is None else answer.duals
     proven = ceil(dual_bound(relaxed, duals) * int(model.ns))
     # A plan outside the boxes of the stalls takes longer than this.
@@ -125,7 +207,7 @@ def linear_bound(
         status=answer.status,
         runtime_s=answer.runtime_s,
         note=answer.note,
-    )
+    ), answer
 
 
 def integer_bound(

@@ -32,6 +32,8 @@ class Constraints:
         self.host_memory()
         self.outputs_run_again()
         self.closures_reach_back()
+        self.runs_for_missing()
+        self.kept_are_read()
         self.offloads_drain()
         self.offloads_join()
         self.stored_accumulate()
@@ -42,8 +44,6 @@ class Constraints:
         self.half_duplex()
         self.due_shrink()
         self.waiting_shrink()
-        self.stand_ins_replace()
-        self.standing_changes()
         self.saved_return()
         self.backward_memory()
         self.reruns_add_up()
@@ -51,7 +51,7 @@ class Constraints:
     # ------------------------------------------------------------------ actions
 
     def one_action(self) -> None:
-        """A tensor is kept, swapped or dropped; one that must not be kept is swapped or dropped."""
+        """State that a tensor is kept, swapped or dropped, and not kept where that is forbidden."""
         written = np.flatnonzero(~self.data.graph.is_input)
         rows = self.builder.add_rows(
             "one_action", len(written), lower=self.data.must_move[written], upper=1.0, unit=PURE
@@ -60,7 +60,7 @@ class Constraints:
         self.builder.put(rows, self.variables.drop[written], 1.0)
 
     def host_memory(self) -> None:
-        """Swapped tensors fit the host's pinned memory."""
+        """State that swapped tensors fit the host's pinned memory."""
         limit = self.data.problem.hardware.host_bytes
         if limit is None:
             return
@@ -71,7 +71,7 @@ class Constraints:
         self.builder.put(np.repeat(row, len(swappable)), self.variables.swap[swappable], nbytes)
 
     def outputs_run_again(self) -> None:
-        """An op runs again when a saved output of it is recomputed."""
+        """State that an op runs again when a saved output of it is recomputed."""
         graph = self.data.graph
         saved = np.flatnonzero(graph.is_saved & self.data.may_drop)
         rows = self.builder.add_rows("outputs_run_again", len(saved), lower=0.0, unit=PURE)
@@ -79,7 +79,7 @@ class Constraints:
         self.builder.put(rows, self.variables.drop[saved], -1.0)
 
     def closures_reach_back(self) -> None:
-        """An op that runs again makes the producers of dropped intermediates it reads run again."""
+        """State that an op that runs again has the dropped intermediates it reads made again."""
         graph = self.data.graph
         readers, items = graph.forward_reads.owners(), graph.forward_reads.items
         reached = graph.is_intermediate[items] & (self.data.last_closure[readers] >= 0)
@@ -89,10 +89,31 @@ class Constraints:
         self.builder.put(rows, self.variables.again[readers], -1.0)
         self.builder.put(rows, self.variables.drop[items], -1.0)
 
+    def runs_for_missing(self) -> None:
+        """State that an op runs again only when one of its outputs is dropped."""
+        graph, data = self.data.graph, self.data
+        ops = np.flatnonzero(data.last_closure >= 0)
+        row_of = np.full(graph.n_forward, -1, dtype=np.int64)
+        row_of[ops] = self.builder.add_rows("runs_for_missing", len(ops), lower=0.0, unit=PURE)
+        self.builder.put(row_of[ops], self.variables.again[ops], -1.0)
+        outputs = np.flatnonzero(data.may_drop & (np.append(row_of, -1)[graph.producer] >= 0))
+        self.builder.put(row_of[graph.producer[outputs]], self.variables.drop[outputs], 1.0)
+
+    def kept_are_read(self) -> None:
+        """State that an intermediate is stored only for an op that reads it and runs again."""
+        graph, data = self.data.graph, self.data
+        tensors = np.flatnonzero(graph.is_intermediate & (data.last_read >= 0))
+        row_of = np.full(graph.n_tensors, -1, dtype=np.int64)
+        row_of[tensors] = self.builder.add_rows("kept_are_read", len(tensors), lower=1.0, unit=PURE)
+        self.builder.put(row_of[tensors], self.variables.drop[tensors], 1.0)
+        readers, items = graph.forward_reads.owners(), graph.forward_reads.items
+        inside = (row_of[items] >= 0) & (data.last_closure[readers] >= 0)
+        self.builder.put(row_of[items[inside]], self.variables.again[readers[inside]], 1.0)
+
     # ------------------------------------------------------------------ forward pass
 
     def offloads_drain(self) -> None:
-        """While a forward op runs, the offload queue shrinks by at most what the link moves."""
+        """Let the offload queue shrink, while a forward op runs, by what the link can move."""
         data, variables = self.data, self.variables
         rows = self.builder.add_rows(
             "offloads_drain", data.graph.n_forward,
@@ -102,7 +123,7 @@ class Constraints:
         self.builder.put(rows, variables.queue_before, -1.0)
 
     def offloads_join(self) -> None:
-        """What an op wrote joins the queue at its end, and the link works on through the stall."""
+        """Let what an op wrote join the queue at its end; the link works on through the stall."""
         data, variables = self.data, self.variables
         count = data.graph.n_forward
         rows = self.builder.add_rows("offloads_join", count, lower=0.0, unit=BYTES)
@@ -113,7 +134,7 @@ class Constraints:
         self._move(rows, data.graph.producer[swapped] + 1, variables.swap, swapped, -1.0)
 
     def stored_accumulate(self) -> None:
-        """A kept tensor stays in memory after its last forward use."""
+        """Add up the kept tensors that are past their forward use."""
         graph, variables = self.data.graph, self.variables
         rows = self.builder.add_rows("stored_accumulate", graph.n_forward, lower=0.0, upper=0.0,
                                      unit=BYTES)
@@ -124,7 +145,7 @@ class Constraints:
         self._keep(rows, graph.last_forward_use[past] + 1, past)
 
     def forward_memory(self) -> None:
-        """When an op starts, what is kept and what is not offloaded yet fit beside what is in use."""
+        """Fit what is kept, and what is not offloaded yet, beside what a forward op uses."""
         data, graph, variables = self.data, self.data.graph, self.variables
         most = 2.0 * graph.nbytes[~graph.is_input].sum()
         rows = self.builder.add_rows(
@@ -142,7 +163,7 @@ class Constraints:
     # ------------------------------------------------------------------ backward pass
 
     def offloads_drain_in_backward(self) -> None:
-        """The offload queue goes on draining during backward steps and stalls."""
+        """Let the offload queue go on draining during backward steps and stalls."""
         data, graph, variables = self.data, self.data.graph, self.variables
         durations = np.concatenate(([0], graph.backward_ns))[: graph.n_backward]
         rows = self.builder.add_rows("offloads_drain_in_backward", graph.n_backward,
@@ -157,7 +178,7 @@ class Constraints:
             self._move(rows, np.zeros_like(latest), variables.swap, latest, -1.0)
 
     def prefetches_meet_deadlines(self) -> None:
-        """Swapped tensors are back when needed, and the link moves no more than it can."""
+        """Bring swapped tensors back by the op that needs them, no faster than the link."""
         data, graph, variables = self.data, self.data.graph, self.variables
         durations = np.concatenate(([0], graph.backward_ns))[: graph.n_backward]
         rows = self.builder.add_rows("prefetches_meet_deadlines", graph.n_backward,
@@ -170,7 +191,7 @@ class Constraints:
         self._move(rows, self._deadline(swapped), variables.swap, swapped, 1.0)
 
     def round_trips(self) -> None:
-        """Nothing is prefetched that has not been offloaded."""
+        """Prefetch nothing that has not been offloaded."""
         variables = self.variables
         rows = self.builder.add_rows("round_trips", self.data.graph.n_backward, upper=0.0,
                                      unit=BYTES)
@@ -179,10 +200,33 @@ class Constraints:
         self.builder.put(rows, variables.due, -1.0)
 
     def half_duplex(self) -> None:
-        """On a half-duplex link both directions share the time."""
+        """Share the time between both directions of a half-duplex link."""
+        data, graph, variables = self.data, self.data.graph, self.variables
+        if data.problem.hardware.full_duplex or not (graph.n_forward and graph.n_backward):
+            return
+        count = graph.n_backward
+        rows = self.builder.add_rows(
+            "half_duplex", count, upper=np.concatenate(([0], graph.backward_ns[:-1])), unit=NS
+        )
+        self.builder.put(rows, variables.backward_stall, -1.0)
+        self.builder.put(rows, variables.rerun, -1.0)
+        out, back = data.d2h_ns_per_byte, data.h2d_ns_per_byte
+        self.builder.put(rows, variables.queue, -out)
+        self.builder.put(rows[1:], variables.queue[:-1], out)
+        self.builder.put(rows[:1], variables.queue_after[-1:], out)
+        self.builder.put(rows, variables.ahead, back)
+        self.builder.put(rows[1:], variables.ahead[:-1], -back)
+        swapped = np.flatnonzero(data.may_swap)
+        latest = swapped[graph.producer[swapped] == graph.n_forward - 1]
+        # These products may be rounded; downwards they only loosen the row.
+        for tensors, places, time in (
+            (latest, np.zeros_like(latest), out), (swapped, self._deadline(swapped), back),
+        ):
+            self.builder.put(rows[places], variables.swap[tensors],
+                             np.nextafter(time * graph.nbytes[tensors], 0.0))
 
     def due_shrink(self) -> None:
-        """A swapped tensor is due until the backward op that needs it."""
+        """Count a swapped tensor as due until the backward op that needs it."""
         data, graph, variables = self.data, self.data.graph, self.variables
         for name, level, members in (
             ("due", variables.due, data.may_swap),
@@ -198,7 +242,7 @@ class Constraints:
             self._move(rows, self._deadline(swapped) - 1, variables.swap, swapped, -1.0)
 
     def waiting_shrink(self) -> None:
-        """A kept tensor waits in memory until the backward op that needs it first."""
+        """Count a kept tensor as waiting until the backward op that may need it first."""
         data, graph, variables = self.data, self.data.graph, self.variables
         rows = self.builder.add_rows("waiting_shrink", graph.n_backward, lower=0.0, upper=0.0,
                                      unit=BYTES)
@@ -209,29 +253,8 @@ class Constraints:
         kept = np.flatnonzero(~graph.is_input & (data.last_read >= 0) & (data.first_read > 0))
         self._keep(rows, data.first_read[kept] - 1, kept)
 
-    def stand_ins_replace(self) -> None:
-        """What a kept intermediate was read for is retained in its place, or it is still there."""
-        groups, variables = self.data.stand_ins, self.variables
-        rows = self.builder.add_rows(
-            "stand_ins_replace", len(groups.tensors), lower=groups.nbytes, unit=BYTES
-        )
-        self.builder.put(rows, variables.stand_in[groups.group], 1.0)
-        self.builder.put(rows, variables.swap[groups.tensors], groups.nbytes)
-        self.builder.put(rows, variables.drop[groups.tensors], groups.nbytes)
-
-    def standing_changes(self) -> None:
-        """A stand-in counts until backward itself needs what it stands for."""
-        groups, variables = self.data.stand_ins, self.variables
-        rows = self.builder.add_rows("standing_changes", self.data.graph.n_backward, lower=0.0,
-                                     upper=0.0, unit=BYTES)
-        self.builder.put(rows, variables.standing, 1.0)
-        self.builder.put(rows[:-1], variables.standing[1:], -1.0)
-        self.builder.put(rows[groups.last], variables.stand_in, -1.0)
-        begins = np.flatnonzero(groups.first > 0)
-        self.builder.put(rows[groups.first[begins] - 1], variables.stand_in[begins], 1.0)
-
     def saved_return(self) -> None:
-        """Of what is back early, all but the intermediates still due are saved tensors in memory.
+        """Count what is back early as saved tensors in memory, but for intermediates still due.
 
         An intermediate that is back may have been read and freed already. One that is not offloaded
         yet cannot: it makes the round trip first, so the queue counts in full.
@@ -244,18 +267,17 @@ class Constraints:
         self.builder.put(rows, variables.due_intermediates, 1.0)
 
     def backward_memory(self) -> None:
-        """When a backward op starts, what waits and what is away too little fit beside the rest."""
+        """Fit what waits, and what is not away, beside what a backward op uses."""
         data, graph, variables = self.data, self.data.graph, self.variables
-        most = 4.0 * graph.nbytes[~graph.is_input].sum()
+        most = 3.0 * graph.nbytes[~graph.is_input].sum()
         rows = self.builder.add_rows("backward_memory", graph.n_backward,
                                      upper=np.minimum(data.backward_room, most), unit=BYTES)
         self.builder.put(rows, variables.waiting, 1.0)
-        self.builder.put(rows, variables.standing, 1.0)
         self.builder.put(rows, variables.queue, 1.0)
         self.builder.put(rows, variables.returned, 1.0)
 
     def reruns_add_up(self) -> None:
-        """Re-executions run no earlier than the first closure that can contain them."""
+        """Let re-executions run no earlier than the first closure that can contain them."""
         data, graph, variables = self.data, self.data.graph, self.variables
         rows = self.builder.add_rows("reruns_add_up", graph.n_backward, lower=0.0, upper=0.0,
                                      unit=NS)
@@ -263,7 +285,8 @@ class Constraints:
         self.builder.put(rows[1:], variables.reserve[:-1], -1.0)
         self.builder.put(rows, variables.rerun, 1.0)
         ops = np.flatnonzero(data.last_closure >= 0)
-        self.builder.put(rows[data.first_closure[ops]], variables.again[ops], -graph.forward_ns[ops])
+        begins = rows[data.first_closure[ops]]
+        self.builder.put(begins, variables.again[ops], -graph.forward_ns[ops])
 
     # ------------------------------------------------------------------ helpers
 
@@ -272,9 +295,9 @@ class Constraints:
         graph, data = self.data.graph, self.data
         return np.where(graph.is_saved, data.first_read, data.last_read)[tensors]
 
-    def _move(self, rows: Ints, places: Ints, columns: Ints, tensors: Ints, sign: float) -> None:
-        """Enter ``sign x nbytes x column`` of each tensor into the row at its place."""
-        self.builder.put(rows[places], columns[tensors], sign * self.data.graph.nbytes[tensors])
+    def _move(self, rows: Ints, places: Ints, columns: Ints, tensors: Ints, factor: float) -> None:
+        """Enter ``factor x nbytes x column`` of each tensor into the row at its place."""
+        self.builder.put(rows[places], columns[tensors], factor * self.data.graph.nbytes[tensors])
 
     def _keep(self, rows: Ints, places: Ints, tensors: Ints) -> None:
         """Take ``nbytes x (1 - swap - drop)`` of each tensor off the row at its place."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
@@ -14,7 +14,6 @@ from slackswap.cost_model.engine import Scorer
 from slackswap.graph import Graph
 from slackswap.problem import Problem
 from slackswap.profile import ALL_ACTIONS, Action
-from slackswap.search.milp.stand_ins import StandIns
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -67,8 +66,6 @@ class ModelData:
     forward_room, backward_room : int64[ops]
         Budget left for tensors that are past their forward use, or not yet needed by backward:
         the rest is taken by inputs, workspace and tensors in use. Negative where no plan fits.
-    stand_ins : StandIns
-        What takes the place of kept intermediates once closures have read them.
     """
 
     problem: Problem
@@ -84,10 +81,6 @@ class ModelData:
     h2d_rate: float
     forward_room: Ints
     backward_room: Ints
-    stand_ins: StandIns = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "stand_ins", StandIns.of(self))
 
     @classmethod
     def of(cls, problem: Problem, restriction: Restriction = EVERY_PLAN) -> ModelData:
@@ -117,6 +110,16 @@ class ModelData:
             forward_room=problem.budget_bytes - graph.input_bytes - _forward_use(graph),
             backward_room=problem.budget_bytes - graph.input_bytes - _backward_use(graph),
         )
+
+    @property
+    def d2h_ns_per_byte(self) -> float:
+        """Least time of a byte on its way to the host, rounded down."""
+        return _least_time(self.d2h_rate)
+
+    @property
+    def h2d_ns_per_byte(self) -> float:
+        """Least time of a byte on its way back, rounded down."""
+        return _least_time(self.h2d_rate)
 
     @property
     def longest_rerun_ns(self) -> int:
@@ -182,6 +185,11 @@ def _best_rate(sizes: Ints, duration_of: Callable[[int], int]) -> float:
     """Largest bytes per nanosecond over transfers of these sizes, rounded up to `RATE_STEP`."""
     rates = [Fraction(size, duration_of(size)) for size in np.unique(sizes).tolist() if size]
     return float(ceil(max(rates, default=Fraction(0)) / RATE_STEP) * RATE_STEP)
+
+
+def _least_time(rate: float) -> float:
+    """Nanoseconds per byte at a rate, rounded down."""
+    return float(np.nextafter(1 / rate, 0.0)) if rate else 0.0
 
 
 def _forward_use(graph: Graph) -> Ints:

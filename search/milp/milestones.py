@@ -18,6 +18,7 @@ from slackswap.search.milp.linear import BYTES, NS, PURE, ModelBuilder
 from slackswap.search.milp.variables import Variables
 
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,6 +93,7 @@ class MilestoneConstraints:
             self.needed_outputs_ran(milestone)
             self.closures_reach_back(milestone)
             self.nothing_ran_without_need(milestone)
+            self.nothing_ran_for_nothing(milestone)
             self.remade_is_retained(milestone)
             self.read_is_here(milestone)
             self.unread_is_held(milestone)
@@ -133,27 +135,33 @@ class MilestoneConstraints:
         self.builder.put(rows, self.variables.drop[items], -1.0)
 
     def nothing_ran_without_need(self, milestone: Milestone) -> None:
-        """State that an op ran only for a recomputed output needed by then or an op that ran."""
-        graph, data = self.data.graph, self.data
-        ops = np.flatnonzero((milestone.ran >= 0) & (milestone.ran != self.variables.again))
-        rows = self._rows("nothing_ran_without_need", milestone, len(ops), lower=0.0)
-        row_of = np.full(graph.n_forward, -1, dtype=np.int64)
-        row_of[ops] = rows
-        self.builder.put(rows, milestone.ran[ops], -1.0)
-        place = np.append(row_of, -1)[graph.producer]
-        needed = graph.is_saved & (graph.first_backward_read <= milestone.op)
-        outputs = np.flatnonzero((place >= 0) & needed & data.may_drop)
-        self.builder.put(place[outputs], self.variables.drop[outputs], 1.0)
-        readers, items = graph.forward_reads.owners(), graph.forward_reads.items
-        pulls = (
-            (place[items] >= 0) & ~needed[items] & data.may_drop[items]
-            & (milestone.ran[readers] >= 0)
+        """State that an op ran only for an output needed by then, or read by an op that ran."""
+        _, place = self._one_row_per_op(milestone, "nothing_ran_without_need")
+        self._needed_by_then(milestone, place)
+        pulled = self.data.may_drop & ~self._is_needed(milestone)
+        self._pulled_by_readers(milestone, place, pulled, together=True)
+
+    def nothing_ran_for_nothing(self, milestone: Milestone) -> None:
+        """State the same with what an op leaves: an output retained, or read by an op that ran."""
+        rows, place = self._one_row_per_op(milestone, "nothing_ran_for_nothing")
+        self._needed_by_then(milestone, place)
+        tensors = np.flatnonzero((milestone.retained >= 0) & (place >= 0))
+        self.builder.put(place[tensors], milestone.retained[tensors], 1.0)
+        graph, data, variables = self.data.graph, self.data, self.variables
+        self._pulled_by_readers(milestone, place, graph.is_intermediate, together=False)
+        # A stored intermediate that has been read is a need of its reader's, not of its producer's.
+        read = np.flatnonzero(
+            (place >= 0) & graph.is_intermediate & (data.last_read >= 0)
+            & (data.first_read <= milestone.op)
         )
-        # Two outputs read by one op make one need.
-        pairs = np.unique(
-            np.stack([place[items[pulls]], milestone.ran[readers[pulls]]], axis=1), axis=0
-        )
-        self.builder.put(pairs[:, 0], pairs[:, 1], 1.0)
+        self.builder.put(place[read], variables.drop[read], 1.0)
+        pending = read[milestone.held[read] >= 0]
+        self.builder.put(place[pending], milestone.held[pending], 1.0)
+        self.builder.put(place[pending], variables.swap[pending], 1.0)
+        back = pending[milestone.back[pending] >= 0]
+        self.builder.put(place[back], milestone.back[back], -1.0)
+        self.builder.shift(rows, np.bincount(place[read] - rows[0], minlength=len(rows))
+                           if len(rows) else np.zeros(0))
 
     def remade_is_retained(self, milestone: Milestone) -> None:
         """State that a recomputed saved tensor whose producer ran is in memory."""
@@ -225,12 +233,11 @@ class MilestoneConstraints:
         self._bytes(rows[:1], milestone.back,
                     np.flatnonzero((milestone.back >= 0) & graph.is_saved), 1.0)
         self.builder.put(rows[1:], variables.queue[[op]], 1.0)
-        self.builder.put(rows[1:], variables.ahead[[op]], 1.0)
-        self.builder.put(rows[1:], variables.due_intermediates[[op]], -1.0)
+        self.builder.put(rows[1:], variables.returned[[op]], 1.0)
 
     def reruns_by_then(self, milestone: Milestone) -> None:
         """State that the time of re-executions by then is that of the ops that ran."""
-        graph, data = self.data.graph, self.data
+        graph = self.data.graph
         ops = np.flatnonzero(milestone.ran >= 0)
         row = self._rows("reruns_by_then", milestone, 1, lower=0.0, upper=0.0, unit=NS)
         self.builder.put(row, self.variables.reserve[[milestone.op]], -1.0)
@@ -246,6 +253,38 @@ class MilestoneConstraints:
         self.builder.put(rows, earlier[ops], -1.0)
 
     # ------------------------------------------------------------------ helpers
+
+    def _is_needed(self, milestone: Milestone) -> Bools:
+        graph = self.data.graph
+        return graph.is_saved & (graph.first_backward_read <= milestone.op)
+
+    def _one_row_per_op(self, milestone: Milestone, name: str) -> tuple[Ints, Ints]:
+        """Add ``-ran >= 0`` for each op to be completed; return the rows, and those by tensor."""
+        graph = self.data.graph
+        ops = np.flatnonzero((milestone.ran >= 0) & (milestone.ran != self.variables.again))
+        rows = self._rows(name, milestone, len(ops), lower=0.0)
+        self.builder.put(rows, milestone.ran[ops], -1.0)
+        row_of = np.full(graph.n_forward + 1, -1, dtype=np.int64)
+        row_of[ops] = rows
+        return rows, row_of[graph.producer]
+
+    def _needed_by_then(self, milestone: Milestone, place: Ints) -> None:
+        tensors = np.flatnonzero(
+            (place >= 0) & self._is_needed(milestone) & self.data.may_drop
+        )
+        self.builder.put(place[tensors], self.variables.drop[tensors], 1.0)
+
+    def _pulled_by_readers(
+        self, milestone: Milestone, place: Ints, members: Bools, *, together: bool
+    ) -> None:
+        graph = self.data.graph
+        readers, items = graph.forward_reads.owners(), graph.forward_reads.items
+        pulls = (place[items] >= 0) & members[items] & (milestone.ran[readers] >= 0)
+        # Together, two outputs read by one op make one need.
+        pairs = np.stack([place[items[pulls]], milestone.ran[readers[pulls]]], axis=1)
+        if together:
+            pairs = np.unique(pairs, axis=0)
+        self.builder.put(pairs[:, 0], pairs[:, 1], 1.0)
 
     def _here(self, milestone: Milestone, name: str, readers: Ints, items: Ints) -> None:
         variables = self.variables

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -36,6 +36,23 @@ class SolverName(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Basis:
+    """A simplex basis by kind of variable and family of constraints.
+
+    It can start the solution of a model that has further kinds and families: those begin at their
+    lower bound, and not binding.
+
+    Attributes
+    ----------
+    columns, rows : mapping of str to list of MathOpt's statuses
+        By block name.
+    """
+
+    columns: Mapping[str, list[Any]]
+    rows: Mapping[str, list[Any]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Answer:
     """What a solver said, in the model's units.
 
@@ -53,6 +70,8 @@ class Answer:
         Best solution.
     duals : float64[rows] or None
         Dual values, for a model without integers.
+    basis : Basis or None
+        Final basis, for a model without integers.
     runtime_s : float
         Time in the solver.
     note : str
@@ -65,6 +84,7 @@ class Answer:
     bound: float
     x: Floats | None
     duals: Floats | None
+    basis: Basis | None
     runtime_s: float
     note: str = ""
 
@@ -77,6 +97,7 @@ def solve_linear(
     relative_gap: float | None = None,
     seed: int = 0,
     hint: Floats | None = None,
+    basis: Basis | None = None,
 ) -> Answer:
     """Solve a model.
 
@@ -95,6 +116,8 @@ def solve_linear(
         Of the solver's own randomness.
     hint : float64[columns], optional
         A solution to start from; NaN where unknown.
+    basis : Basis, optional
+        Where GLOP starts; HiGHS takes none through MathOpt.
 
     Raises
     ------
@@ -113,6 +136,8 @@ def solve_linear(
     start = mathopt.ModelSolveParameters()
     if hint is not None:
         start.solution_hints.append(_hint(mathopt, stated, hint))
+    if basis is not None and solver is SolverName.GLOP:
+        start.initial_basis = _stated_basis(mathopt, stated, model, basis)
     kind = {
         SolverName.HIGHS: mathopt.SolverType.HIGHS,
         SolverName.SCIP: mathopt.SolverType.GSCIP,
@@ -148,10 +173,7 @@ def solve_with_fallback(
         if not failures:
             return answer
         note = f"{answer.solver} answered, because {'; '.join(failures)}"
-        return Answer(
-            answer.solver, answer.status, answer.objective, answer.bound, answer.x, answer.duals,
-            answer.runtime_s, note,
-        )
+        return replace(answer, note=note)
     raise SolverFailed("; ".join(failures), where="solver", fix="report the problem")
 
 
@@ -193,7 +215,38 @@ def _answer(
             _vector(result.dual_values(), model.n_rows)
             if result.has_dual_feasible_solution() else None
         ),
+        basis=_basis(model, result),
         runtime_s=runtime_s,
+    )
+
+
+def _basis(model: LinearModel, result: Any) -> Basis | None:
+    found = result.solutions[0].basis if result.solutions else None
+    if found is None:
+        return None
+    columns = {variable.id: status for variable, status in found.variable_status.items()}
+    rows = {row.id: status for row, status in found.constraint_status.items()}
+    return Basis(
+        {b.name: [columns[i] for i in range(b.start, b.stop)] for b in model.column_blocks},
+        {b.name: [rows[i] for i in range(b.start, b.stop)] for b in model.row_blocks},
+    )
+
+
+def _stated_basis(mathopt: Any, stated: Any, model: LinearModel, basis: Basis) -> Any:
+    status = mathopt.BasisStatus
+    parts: list[list[Any]] = []
+    for blocks, known, other in (
+        (model.column_blocks, basis.columns, status.AT_LOWER_BOUND),
+        (model.row_blocks, basis.rows, status.BASIC),
+    ):
+        parts.append([])
+        for block in blocks:
+            width = block.stop - block.start
+            mine = known.get(block.name, [])
+            parts[-1] += mine if len(mine) == width else [other] * width
+    return mathopt.Basis(
+        variable_status=dict(zip(stated.variables(), parts[0], strict=True)),
+        constraint_status=dict(zip(stated.linear_constraints(), parts[1], strict=True)),
     )
 
 

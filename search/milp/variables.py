@@ -11,6 +11,7 @@ from slackswap.search.milp.data import ModelData
 from slackswap.search.milp.linear import BYTES, NS, PURE, ModelBuilder
 
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,10 +48,6 @@ class Variables:
         Bytes of kept tensors that backward does not need yet.
     returned : int64[backward ops]
         Bytes of saved tensors that are back and not needed yet.
-    stand_in : int64[groups]
-        Bytes that stay taken once closures have read a group of kept intermediates.
-    standing : int64[backward ops]
-        Sum of the stand-ins that count at an op.
     """
 
     swap: Ints
@@ -69,8 +66,6 @@ class Variables:
     due_intermediates: Ints
     waiting: Ints
     returned: Ints
-    stand_in: Ints
-    standing: Ints
 
     @classmethod
     def add(cls, builder: ModelBuilder, data: ModelData) -> Variables:
@@ -82,7 +77,7 @@ class Variables:
         swappable = float(graph.nbytes[data.may_swap].sum())
         reruns, longest = float(data.longest_rerun_ns), float(data.longest_wait_ns)
 
-        def decisions(name: str, count: int, upper: NDArray[np.bool_], lower: Ints | int = 0) -> Ints:
+        def decisions(name: str, count: int, upper: Bools, lower: Bools | int = 0) -> Ints:
             return builder.add_columns(name, count, lower=lower, upper=upper, unit=PURE,
                                        integer=True)
 
@@ -107,8 +102,4 @@ class Variables:
             due_intermediates=levels("due_intermediates", n_backward, swappable, BYTES),
             waiting=levels("waiting", n_backward, np.minimum(data.backward_room, total), BYTES),
             returned=levels("returned", n_backward, swappable, BYTES),
-            stand_in=levels("stand_in", len(data.stand_ins.most), data.stand_ins.most, BYTES),
-            standing=levels(
-                "standing", n_backward, float(data.stand_ins.most.sum()), BYTES
-            ),
         )
