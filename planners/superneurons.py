@@ -13,12 +13,14 @@ The rule
     *memory-centric* (remade for each reader).
 
 Transformers
-    FC and CONV are matrix products and attention, JOIN is a residual sum; embeddings and the loss
-    are checkpoints as well. Kindest readings: nothing is recomputed or moved while everything
-    fits; of the checkpoints that backward does not read itself, residual sums are cached where a
-    segment starts from them, while a product (a query before its rotary embedding, scores before
-    their softmax) counts to the segment, which frees more; ``unread_checkpoints`` has the other
-    readings. The name ``superneurons-ungated`` is the rule without its prefetch gate.
+    FC and CONV are matrix products and attention, JOIN is a residual sum (in a trace, which does
+    not name these, an elementwise op that reads a tensor and what a product made of it);
+    embeddings and the loss are checkpoints as well. Kindest readings: nothing is recomputed or
+    moved while everything fits; of the checkpoints that backward does not read itself, residual
+    sums are cached where a segment starts from them, while a product (a query before its rotary
+    embedding, scores before their softmax) counts to the segment, which frees more;
+    ``unread_checkpoints`` has the other readings. The name ``superneurons-ungated`` is the rule
+    without its prefetch gate.
 
 Beyond the plan language
     Memory-centric recomputation: a saved tensor is made once and then stays, so every segment is
@@ -42,16 +44,20 @@ from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
 from slackswap.planners.eviction import evict
 from slackswap.planners.fitting import checked, out_of_reach, permitted
-from slackswap.planners.layers import is_of
+from slackswap.planners.layers import CONVOLUTIONS, MATRIX_PRODUCTS, is_of
 from slackswap.problem import Problem
 from slackswap.profile import Profile
 
 #: Kinds whose outputs are cheap to make again; all others are checkpoints.
-CHEAP_KINDS = frozenset({"norm", "elementwise", "dropout", "random", "softmax", "pool"})
+CHEAP_KINDS = frozenset(
+    {"norm", "elementwise", "dropout", "random", "softmax", "pool", "copy", "reduction", "fill"}
+)
 
 
-#: Kinds that join branches.
-JOIN_KINDS = frozenset({"residual"})
+#: Kind of a sum that joins branches.
+JOIN_KIND = "residual"
+
+_HEAVY_KINDS = CONVOLUTIONS | MATRIX_PRODUCTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +96,9 @@ class SuperNeurons:
         if scorer.score(as_it_is).feasible[0]:
             return scorer.decode(as_it_is)
 
-        cheap = _ops_of(profile, CHEAP_KINDS)
-        codes = permitted(scorer, self._segments(scorer, cheap))
+        joins = join_ops(profile)
+        cheap = _ops_of(profile, CHEAP_KINDS) & ~joins
+        codes = permitted(scorer, self._segments(scorer, cheap, joins))
         # Idle tensors are touched last when their last forward reader runs.
         by_age = np.lexsort((np.arange(graph.n_tensors), graph.last_forward_use))
         evictions = evict(scorer, codes, by_age)
@@ -123,16 +130,15 @@ class SuperNeurons:
             "SuperNeurons",
         )
 
-    def _segments(self, scorer: Scorer, cheap: Bools) -> Codes:
+    def _segments(self, scorer: Scorer, cheap: Bools, joins: Bools) -> Codes:
         graph = scorer.graph
-        profile = scorer.problem.profile
         made_by_cheap = ~graph.is_input & cheap[np.maximum(graph.producer, 0)]
         codes = scorer.default.copy()
         codes[graph.is_saved & made_by_cheap] = RECOMPUTE
         if self.unread_checkpoints != "none":
             cached = ~made_by_cheap & graph.is_intermediate
             if self.unread_checkpoints == "joins":
-                cached &= _ops_of(profile, JOIN_KINDS)[np.maximum(graph.producer, 0)]
+                cached &= joins[np.maximum(graph.producer, 0)]
             codes[cached & _read_by_segments(graph, codes, cached)] = KEEP
         return codes
 
@@ -148,6 +154,45 @@ class SuperNeuronsUngated(SuperNeurons):
 
 def _ops_of(profile: Profile, kinds: frozenset[str]) -> Bools:
     return np.array([is_of(op, kinds) for op in profile.forward], dtype=np.bool_)
+
+
+def join_ops(profile: Profile) -> Bools:
+    """Return which forward ops join a branch with what it branched off from.
+
+    Those of kind `residual`; in a profile without any, elementwise ops that read a tensor together
+    with something that a product, an attention or a convolution made of that same tensor.
+    """
+    named = _ops_of(profile, frozenset({JOIN_KIND}))
+    if named.any():
+        return named
+    graph = profile.graph
+    readers = np.bincount(graph.forward_reads.items, minlength=graph.n_tensors)
+    joins = np.zeros(graph.n_forward, dtype=np.bool_)
+    for op, forward in enumerate(profile.forward):
+        if forward.kind == "elementwise" and len(forward.reads) > 1:
+            joins[op] = any(
+                readers[fork] > 1
+                and not graph.is_input[fork]
+                and _branch_is_heavy(profile, op, fork)
+                for fork in forward.reads
+            )
+    return joins
+
+
+def _branch_is_heavy(profile: Profile, op: int, fork: int) -> bool:
+    """Whether an op's other operands come from a tensor by way of a heavy op."""
+    producer = profile.graph.producer
+    start = int(producer[fork])
+    waiting = [int(producer[t]) for t in profile.forward[op].reads if t != fork]
+    branch: set[int] = set()
+    while waiting:
+        before = waiting.pop()
+        if before > start and before not in branch:
+            branch.add(before)
+            waiting += [int(producer[t]) for t in profile.forward[before].reads]
+    return any(fork in profile.forward[before].reads for before in branch) and any(
+        is_of(profile.forward[before], _HEAVY_KINDS) for before in branch
+    )
 
 
 def _read_by_segments(graph: Graph, codes: Codes, cached: Bools) -> Bools:

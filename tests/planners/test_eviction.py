@@ -1,7 +1,9 @@
 """SuperNeurons and SwapAdvisor: who leaves when an allocation fails."""
 
+from dataclasses import replace
 from random import Random
 
+import pytest
 from handmade import actions_of, chain, plan_of
 
 from slackswap import (
@@ -15,7 +17,7 @@ from slackswap import (
     simulate,
     solve,
 )
-from slackswap.planners.superneurons import SuperNeurons, SuperNeuronsUngated
+from slackswap.planners.superneurons import SuperNeurons, SuperNeuronsUngated, join_ops
 from slackswap.planners.swapadvisor import SwapAdvisor
 from slackswap.profiles.random_dag import random_problem
 
@@ -172,3 +174,26 @@ def test_a_victim_may_be_found_at_each_step_of_backward():
             # No reading of eviction hides a plan that swaps all it can and fits.
             assert not solve(problem, "swap-all").status.has_plan
     assert found > 20
+
+
+@pytest.mark.parametrize("name", ["bert-large", "gpt2-xl-eager", "llama-7b-as-written", "resnet50"])
+def test_joins_are_found_where_a_trace_does_not_name_them(name):
+    profile = load_profile(name)
+    unnamed = replace(
+        profile,
+        forward=tuple(
+            replace(op, kind="elementwise") if op.kind == "residual" else op
+            for op in profile.forward
+        ),
+    )
+    named = join_ops(profile)
+    assert named.any()
+    found = join_ops(unnamed)
+    # BERT adds the types of tokens to their embedding, which branches off from nothing; where
+    # ResNet changes sizes the skip has a convolution of its own, and looks like a gate.
+    missed = {profile.forward[op].name for op in (named & ~found).nonzero()[0]}
+    assert missed <= {
+        "embedding.types.sum", *(f"block{stage}_1.residual" for stage in (1, 2, 3, 4))
+    }
+    assert found.any()
+    assert not (found & ~named).any()
