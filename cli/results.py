@@ -20,6 +20,11 @@ def show(
     claims: Annotated[
         bool, typer.Option("--claims", help="Print the claims only, as Markdown.")
     ] = False,
+    into: Annotated[
+        Path | None,
+        typer.Option("--into", metavar="FILE",
+                     help="With --claims: write them between the marks of this document."),
+    ] = None,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Also write the HTML report.")
     ] = None,
@@ -30,10 +35,16 @@ def show(
     from slackswap.evaluation.store import Store
 
     finished = load_finished(Store(folder))
-    if claims:
-        from slackswap.evaluation.claims_text import claims_markdown
+    if claims or into is not None:
+        from slackswap import files
+        from slackswap.evaluation.claims_text import claims_markdown, inserted
 
-        print(claims_markdown(finished.claims), end="")
+        text = claims_markdown(finished.claims)
+        if into is None:
+            print(text, end="")
+        else:
+            document = inserted(files.read_text(into), text, where=str(into))
+            files.write_text(into, document)
     else:
         print_finished(finished)
     if report is not None:
