@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from benchmarks.scale import FULL, QUICK, Scale
-from benchmarks.tables import WIDTH, Table, print_table
+from benchmarks.tables import WIDTH, Row, Table, print_table
 
 #: In the order in which they run; each is a module with ``tables(scale)``.
 BENCHMARKS = ("startup", "kernel", "planning", "quality", "bounds", "genetic")
@@ -43,8 +43,13 @@ def missed(tables: Sequence[Table]) -> list[tuple[Table, int]]:
         (table, number)
         for table in tables
         for number, row in enumerate(table.rows)
-        if row.get("met") is False or row.get("ratio_met") is False
+        if False in verdicts(row)
     ]
+
+
+def verdicts(row: Row) -> list[bool]:
+    """Return whether each target of a row is met."""
+    return [value for key, value in row.items() if key.endswith("met") and value is not None]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -98,10 +103,7 @@ def _print_machine(about: dict[str, Any]) -> None:
 
 
 def _print_verdict(tables: Sequence[Table], elapsed: float) -> None:
-    verdicts = ("met", "ratio_met")
-    judged = sum(
-        any(row.get(key) is not None for key in verdicts) for table in tables for row in table.rows
-    )
+    judged = sum(bool(verdicts(row)) for table in tables for row in table.rows)
     failures = missed(tables)
     print(f"\n{judged - len(failures)} of {judged} rows with a target meet it, {elapsed:.0f} s")
     for table, number in failures:

@@ -25,7 +25,6 @@ OTHER_BUDGETS = (0.3, 0.4, 0.65, 0.8)
 GROWTH_HARDWARE = Hardware(
     "link of 2 GB/s", d2h_bytes_per_s=2 * 10**9, h2d_bytes_per_s=2 * 10**9, latency_ns=10_000
 )
-_SEED = 2610
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +39,8 @@ class Scale:
         Fractions beside 0.5 at which gaps are certified.
     growth, chain : tuple of int
         Forward ops of the growing profiles.
+    draws : int
+        Random layers, each of which makes a growing profile.
     repeats : int
         Runs of which the best counts.
     plans : int
@@ -50,6 +51,8 @@ class Scale:
         Whether the claims are shown under changed assumptions too.
     milp_time_limit : float
         Seconds the MILP may take.
+    cold : bool
+        Whether a start with an empty compiler cache is measured too.
     """
 
     models: tuple[str, ...] = PAPER_MODELS
@@ -57,11 +60,13 @@ class Scale:
     budgets: tuple[float, ...] = OTHER_BUDGETS
     growth: tuple[int, ...] = (1_000, 3_000, 10_000, 30_000, 100_000)
     chain: tuple[int, ...] = (1_000, 3_000, 10_000, 30_000, 100_000)
+    draws: int = 3
     repeats: int = 5
     plans: int = 4_000
     candidates: int = 14_000
     sensitivity: bool = True
     milp_time_limit: float = 60.0
+    cold: bool = True
 
     @property
     def profiles(self) -> tuple[str, ...]:
@@ -75,6 +80,7 @@ QUICK = Scale(
     budgets=(0.4, 0.8),
     growth=(1_000, 10_000, 100_000),
     chain=(1_000, 10_000),
+    draws=1,
     repeats=2,
     plans=500,
     candidates=2_000,
@@ -88,9 +94,9 @@ def library_problem(name: str, budget: float | int | None = HALF) -> Problem:
     return Problem(load_profile(name), profile_hardware(name), budget)
 
 
-def layered(n_forward: int) -> Profile:
-    """Return the growing profile of this size, always the same."""
-    return layered_profile(n_forward, random.Random(_SEED))
+def layered(n_forward: int, draw: int = 0) -> Profile:
+    """Return a growing profile of this size; the same for the same draw."""
+    return layered_profile(n_forward, random.Random(draw))
 
 
 def chain(n_forward: int) -> Profile:

@@ -35,7 +35,7 @@ print(json.dumps([time.perf_counter() - started, solution.warm_up_s, solution.pl
 
 def tables(scale: Scale) -> Iterator[Table]:
     """Measure fresh processes."""
-    runs = max(2, scale.repeats)
+    runs = scale.repeats
     command = Path(sysconfig.get_path("scripts")) / "slackswap"
     helping = [str(command)] if command.exists() else [sys.executable, "-m", "slackswap.cli.main"]
     bare = min(fresh_process([sys.executable, "-c", "pass"])[0] for _ in range(runs))
@@ -51,10 +51,12 @@ def tables(scale: Scale) -> Iterator[Table]:
         {"what": f"import slackswap pulls in {', '.join(heavy) or 'none'} of {', '.join(_HEAVY)}",
          "target": "none", "met": not heavy},
     ]
-    with tempfile.TemporaryDirectory() as folder:
-        cache = {"NUMBA_CACHE_DIR": folder}
-        rows += _first_plan("empty compiler cache", fresh_python(_FIRST_PLAN, environment=cache))
-        warm = [fresh_python(_FIRST_PLAN, environment=cache) for _ in range(runs)]
+    if scale.cold:
+        with tempfile.TemporaryDirectory() as folder:
+            empty = fresh_python(_FIRST_PLAN, environment={"NUMBA_CACHE_DIR": folder})
+        rows += _first_plan("empty compiler cache", empty)
+    fresh_python(_FIRST_PLAN)
+    warm = [fresh_python(_FIRST_PLAN) for _ in range(runs)]
     rows += _first_plan("filled compiler cache", min(warm, key=lambda run: run[0]))
     columns = (
         Column("what", "what", left=True, breaks=True), Column("seconds", "time", seconds),

@@ -119,7 +119,8 @@ def print_table(table: Table) -> None:
 
     # A fixed width, so that a run in a log and one on a terminal look the same.
     console = Console(width=WIDTH, highlight=False)
-    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1),
+                collapse_padding=True)
     for column in table.columns:
         grid.add_column(column.heading, justify="left" if column.left else "right",
                         no_wrap=not column.breaks, overflow="fold")
