@@ -11,7 +11,8 @@ Transformers
     The programme is that of ``search/milp`` with swapping forbidden: a relaxation of the cost
     model, so its solution may be short of memory when it is replayed. Then single tensors change
     until it fits, or the programme is solved again for a budget lower by what was missing; at last
-    recomputed tensors are kept again, the largest first, while the plan fits.
+    recomputed tensors are kept again, the largest first, while the plan fits. The solver starts
+    from what SlackSwap's rule finds without swapping, which is also the answer when time runs out.
 
 Beyond the plan language
     Checkmate may make a tensor several times, once in each stage of its schedule. Here a saved
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from slackswap.cost_model.engine import KEEP, RECOMPUTE, Codes, Scorer
 from slackswap.errors import Infeasible, InvalidPlanner
@@ -33,10 +35,11 @@ from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
 from slackswap.planners.fitting import deadline_of, keep_more, out_of_reach, permitted
 from slackswap.planners.repair import repair
+from slackswap.planners.slackswap import SlackSwap
 from slackswap.problem import Problem
-from slackswap.search.bounds import integer_bound, linear_bound
+from slackswap.search.bounds import integer_bound, tightened
 from slackswap.search.milp.data import Restriction
-from slackswap.search.milp.model import PlanModel, build_model
+from slackswap.search.milp.model import PlanModel
 from slackswap.search.milp.solve import Answer
 from slackswap.status import Status
 
@@ -73,6 +76,8 @@ class RecomputeMilp:
         """Import the solver before planning is timed."""
         import ortools.math_opt.python.mathopt  # noqa: F401
 
+        SlackSwap().warm_up()
+
     def plan(
         self, problem: Problem, *, rng: random.Random, time_limit: float | None, report: Report
     ) -> Plan:
@@ -84,18 +89,25 @@ class RecomputeMilp:
         Raises
         ------
         Infeasible
-            When no plan without swapping fits, or none was found in time.
+            When no plan without swapping was found to fit.
         """
         deadline = deadline_of(time_limit)
         scorer = Scorer(problem)
+        start = _start(problem, rng, time_limit)
+        plans = [] if start is None else [scorer.encode(start)]
         budget = problem.budget_bytes
         for rounds in range(_ROUNDS):
-            model = build_model(problem.with_budget(budget), _RECOMPUTE_ONLY)
-            linear = linear_bound(model, time_limit=_left(deadline))
+            model, linear = tightened(
+                problem.with_budget(budget), _RECOMPUTE_ONLY, time_limit=_left(deadline)
+            )
             if linear.status is Status.INFEASIBLE:
                 break
             bound, answer = integer_bound(
-                model, linear, relative_gap=self.relative_gap, time_limit=_left(deadline)
+                model,
+                linear,
+                relative_gap=self.relative_gap,
+                time_limit=_left(deadline),
+                hint=_hint(model, plans[0]) if plans and rounds == 0 else None,
             )
             if rounds == 0:
                 report(
@@ -103,13 +115,8 @@ class RecomputeMilp:
                     recompute_bound_status=str(bound.status),
                     solver=bound.solver,
                 )
-            if bound.status is Status.INFEASIBLE:
-                break
             if answer is None or answer.x is None:
-                raise Infeasible(
-                    "the solver found no plan without swapping in time",
-                    where=f"profile {problem.profile.name!r}", fix="raise the time limit",
-                )
+                break
             codes = permitted(scorer, _codes(scorer, model, answer))
             scores = scorer.score(codes)
             fitting = (
@@ -119,11 +126,33 @@ class RecomputeMilp:
             )
             if fitting is not None:
                 report(rounds=rounds + 1, replay_fits=bool(scores.feasible[0]))
-                return scorer.decode(_kept_again(scorer, fitting, deadline))
+                plans.append(_kept_again(scorer, fitting, deadline))
+                break
             budget -= max(1, int(scores.shortfall_bytes[0]))
             if budget <= 0 or (deadline is not None and time.perf_counter() > deadline):
                 break
-        raise out_of_reach(problem, "recomputation alone")
+        if not plans:
+            raise out_of_reach(problem, "recomputation alone")
+        best = scorer.score(np.array(plans)).best()
+        assert best is not None  # each of them fits
+        return scorer.decode(plans[best])
+
+
+def _start(problem: Problem, rng: random.Random, time_limit: float | None) -> Plan | None:
+    try:
+        return SlackSwap(swap=False).plan(
+            problem, rng=rng, time_limit=time_limit, report=Report()
+        )
+    except Infeasible:
+        return None
+
+
+def _hint(model: PlanModel, codes: Codes) -> NDArray[np.float64]:
+    """Return what a plan says of the model's variables: nothing but what is dropped."""
+    hint = np.full(model.linear.n_columns, np.nan)
+    hint[model.variables.swap] = 0
+    hint[model.variables.drop] = codes == RECOMPUTE
+    return hint
 
 
 def _codes(scorer: Scorer, model: PlanModel, answer: Answer) -> Codes:
