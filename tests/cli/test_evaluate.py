@@ -118,14 +118,14 @@ def test_results_are_shown_exported_and_merged(
     assert capsys.readouterr().out.startswith("| the paper | here | verdict |")
 
     page = tmp_path / "page.md"
-    page.write_text("before\n<!-- claims: begin -->\nold\n<!-- claims: end -->\nafter\n",
+    page.write_text("before\n<!-- claims: begin -->\nstale words\n<!-- claims: end -->\nafter\n",
                     encoding="utf-8")
     for _ in range(2):  # a second time changes nothing
         assert main(["results", "show", str(results), "--claims", "--into", str(page)]) == 0
     text = page.read_text(encoding="utf-8")
     assert text.startswith("before\n")
     assert text.endswith("after\n")
-    assert "old" not in text
+    assert "stale words" not in text
     assert text.count("| the paper | here |") == 1
     page.write_text("no marks", encoding="utf-8")
     assert main(["results", "show", str(results), "--into", str(page)]) == 2
