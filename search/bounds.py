@@ -15,6 +15,7 @@ from slackswap.search.enumeration import enumerate_plans, enumeration_bound
 from slackswap.search.milp.data import EVERY_PLAN, Restriction
 from slackswap.search.milp.exact import dual_bound
 from slackswap.search.milp.linear import Floats
+from slackswap.search.milp.memory import necessary_budget, op_need
 from slackswap.search.milp.model import PlanModel, build_model
 from slackswap.search.milp.solve import (
     SOLVER_TOLERANCE,
@@ -186,8 +187,9 @@ def _memory_prices(model: PlanModel, duals: Floats) -> Floats:
 def _relaxation(
     model: PlanModel, solver: SolverName | None, time_limit: float | None, basis: Basis | None
 ) -> tuple[Bound, Answer | None]:
-    if not model.has_room:
-        return _infeasible(model, None, "an op does not fit the budget even by itself"), None
+    need = op_need(model.data)
+    if need.nbytes > model.data.problem.budget_bytes:
+        return _infeasible(model, None, need.nbytes), None
     relaxed = model.linear.relaxed()
     # Started from a basis GLOP is by far the fastest, without one HiGHS.
     solvers = _LP_SOLVERS if basis is None else _LP_SOLVERS[::-1]
@@ -195,7 +197,7 @@ def _relaxation(
         relaxed, _order(solvers, solver), time_limit=time_limit, basis=basis
     )
     if answer.status is Status.INFEASIBLE:
-        return _infeasible(model, answer, answer.note), answer
+        return _confirmed(model, answer), answer
     duals = np.zeros(relaxed.n_rows) if answer.duals is None else answer.duals
     proven = ceil(dual_bound(relaxed, duals) * int(model.ns))
     # A plan outside the boxes of the stalls takes longer than this.
@@ -249,7 +251,7 @@ def integer_bound(
         note = f"the LP bound, because {error.what}"
         return replace(linear, method=BoundMethod.MILP, status=Status.FEASIBLE, note=note), None
     if answer.status is Status.INFEASIBLE:
-        return _infeasible(model, answer, answer.note), answer
+        return replace(_confirmed(model, answer), method=BoundMethod.MILP), answer
     value = linear.value_ns
     if np.isfinite(answer.bound):
         value = max(value, ceil(answer.bound * (1 - SOLVER_TOLERANCE) * model.ns))
@@ -265,15 +267,33 @@ def integer_bound(
     ), answer
 
 
-def _infeasible(model: PlanModel, answer: Answer | None, note: str) -> Bound:
+def _confirmed(model: PlanModel, answer: Answer) -> Bound:
+    """Check in exact arithmetic what a solver calls infeasible, and say by how much it is."""
+    data, budget = model.data, model.data.problem.budget_bytes
+    needed = necessary_budget(
+        data.problem, data.restriction, [milestone.op for milestone in model.milestones]
+    )
+    if needed > budget:
+        return _infeasible(model, answer, needed)
+    return Bound(
+        value_ns=model.compute_ns,
+        method=BoundMethod.LP,
+        solver=str(answer.solver),
+        status=Status.FEASIBLE,
+        runtime_s=answer.runtime_s,
+        note=f"pure compute: {answer.solver} calls the model infeasible, which exact arithmetic "
+        "does not confirm",
+    )
+
+
+def _infeasible(model: PlanModel, answer: Answer | None, needed: int) -> Bound:
     return Bound(
         value_ns=model.compute_ns,
         method=BoundMethod.LP,
         solver=None if answer is None else str(answer.solver),
         status=Status.INFEASIBLE,
-        safe=True,
         runtime_s=0.0 if answer is None else answer.runtime_s,
-        note=note,
+        note=f"no plan fits: at least {needed} bytes are needed",
     )
 
 

@@ -47,6 +47,7 @@ class Constraints:
         self.saved_return()
         self.backward_memory()
         self.reruns_add_up()
+        self.elastic_room()
 
     # ------------------------------------------------------------------ actions
 
@@ -151,6 +152,7 @@ class Constraints:
         rows = self.builder.add_rows(
             "forward_memory", graph.n_forward, upper=np.minimum(data.forward_room, most), unit=BYTES
         )
+        self._may_exceed(rows)
         self.builder.put(rows, variables.stored, 1.0)
         self.builder.put(rows, variables.queue_before, 1.0)
         # A tensor still in use counts as such, in the queue or not.
@@ -272,6 +274,7 @@ class Constraints:
         most = 3.0 * graph.nbytes[~graph.is_input].sum()
         rows = self.builder.add_rows("backward_memory", graph.n_backward,
                                      upper=np.minimum(data.backward_room, most), unit=BYTES)
+        self._may_exceed(rows)
         self.builder.put(rows, variables.waiting, 1.0)
         self.builder.put(rows, variables.queue, 1.0)
         self.builder.put(rows, variables.returned, 1.0)
@@ -288,7 +291,27 @@ class Constraints:
         begins = rows[data.first_closure[ops]]
         self.builder.put(begins, variables.again[ops], -graph.forward_ns[ops])
 
+    def elastic_room(self) -> None:
+        """Fit what is kept by itself, where the budget may be exceeded and no box says so."""
+        data, variables = self.data, self.variables
+        if not len(variables.extra):
+            return
+        most = float(data.graph.nbytes[~data.graph.is_input].sum())
+        for name, level, room in (
+            ("stored_room", variables.stored, data.forward_room),
+            ("waiting_room", variables.waiting, data.backward_room),
+        ):
+            rows = self.builder.add_rows(name, len(level), upper=np.minimum(room, most),
+                                         unit=BYTES)
+            self._may_exceed(rows)
+            self.builder.put(rows, level, 1.0)
+
     # ------------------------------------------------------------------ helpers
+
+    def _may_exceed(self, rows: Ints) -> None:
+        """Let rows of memory be exceeded by the extra budget of an elastic model."""
+        for column in self.variables.extra:
+            self.builder.put(rows, np.full(len(rows), column), -1.0)
 
     def _deadline(self, tensors: Ints) -> Ints:
         """Backward op by whose start a swapped tensor must be back."""

@@ -50,8 +50,10 @@ class ModelData:
     ----------
     problem : Problem
         What it was made of.
+    restriction : Restriction
+        Which plans the model is about.
     graph : Graph
-        Its profile.
+        The profile.
     may_swap, may_drop, must_move : bool[tensors]
         Swapping is possible; recomputing (an intermediate: dropping) is; keeping is not.
     first_closure, last_closure : int64[forward ops]
@@ -69,6 +71,7 @@ class ModelData:
     """
 
     problem: Problem
+    restriction: Restriction
     graph: Graph
     may_swap: Bools
     may_drop: Bools
@@ -97,6 +100,7 @@ class ModelData:
         may_swap = allowed[:, _SWAP] & written & (last_read >= 0) & restriction.allow_swap
         return cls(
             problem=problem,
+            restriction=restriction,
             graph=graph,
             may_swap=may_swap,
             may_drop=may_drop,

@@ -83,13 +83,15 @@ class LinearModel:
         """Return the model without integrality."""
         return replace(self, integer=np.zeros_like(self.integer))
 
-    def scaled(self, *, ns: float, nbytes: float) -> LinearModel:
+    def scaled(self, *, ns: float, nbytes: float, objective: float) -> LinearModel:
         """Return the same model in larger units.
 
         Parameters
         ----------
         ns, nbytes : float
             The new units of time and size, powers of two, so that no coefficient is rounded.
+        objective : float
+            The new unit of the objective, likewise.
         """
         size = np.array([1.0, ns, nbytes])
         column, row = size[self.column_unit], size[self.row_unit]
@@ -100,8 +102,8 @@ class LinearModel:
             row_upper=self.row_upper / row,
             lower=self.lower / column,
             upper=self.upper / column,
-            cost=self.cost * column / ns,
-            offset=self.offset / ns,
+            cost=self.cost * column / objective,
+            offset=self.offset / objective,
         )
 
     def column_names(self) -> Iterator[str]:

@@ -226,6 +226,8 @@ class MilestoneConstraints:
         room = float(data.backward_room[op])
         most = 4.0 * graph.nbytes[~graph.is_input].sum()
         rows = self._rows("memory", milestone, 2, upper=min(room, most), unit=BYTES)
+        for column in variables.extra:
+            self.builder.put(rows, np.full(len(rows), column), -1.0)
         for row in rows:
             self.builder.put(row[np.newaxis], variables.waiting[[op]], 1.0)
             for flag in (milestone.retained, milestone.held):

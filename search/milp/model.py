@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from math import frexp
 
+from slackswap.errors import Skipped
 from slackswap.problem import Problem
 from slackswap.search.milp.constraints import Constraints
 from slackswap.search.milp.data import EVERY_PLAN, ModelData, Restriction
@@ -13,6 +14,9 @@ from slackswap.search.milp.linear import LinearModel, ModelBuilder
 from slackswap.search.milp.milestones import Milestone, MilestoneConstraints
 from slackswap.search.milp.objective import add_iteration_time
 from slackswap.search.milp.variables import Variables
+
+#: Sums of a few such numbers are still exact in double precision.
+_MOST = 2**48
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,15 +55,13 @@ class PlanModel:
         """Time up to which the boxes of the variables lose no plan."""
         return self.compute_ns + self.data.longest_wait_ns
 
-    @property
-    def has_room(self) -> bool:
-        """Whether the tensors in use at each op fit the budget by themselves."""
-        data = self.data
-        return min(data.forward_room.min(initial=0), data.backward_room.min(initial=0)) >= 0
-
 
 def build_model(
-    problem: Problem, restriction: Restriction = EVERY_PLAN, milestones: Collection[int] = ()
+    problem: Problem,
+    restriction: Restriction = EVERY_PLAN,
+    milestones: Collection[int] = (),
+    *,
+    elastic: bool = False,
 ) -> PlanModel:
     """State the model of a problem.
 
@@ -71,20 +73,40 @@ def build_model(
         Which plans it is about.
     milestones : collection of int
         Backward ops at which it tracks what has run again.
+    elastic : bool
+        Minimise the bytes by which the budget must be exceeded, instead of the time. The objective
+        is then those bytes, in units of `PlanModel.nbytes`.
+
+    Raises
+    ------
+    Skipped
+        When sizes or times are so large that their sums are not exact in double precision.
     """
+    graph, duration = problem.profile.graph, problem.profile.duration_ns
+    written = ~graph.is_input
+    total = int(graph.nbytes[written].sum())
+    if max(total, duration) > _MOST:
+        raise Skipped(
+            f"tensors of {total} bytes and durations of {duration} ns exceed what the model "
+            "states exactly",
+            where=f"profile {problem.profile.name!r}", fix="use the compute bound",
+        )
     data = ModelData.of(problem, restriction)
     builder = ModelBuilder()
-    variables = Variables.add(builder, data)
+    variables = Variables.add(builder, data, elastic=elastic)
     Constraints(builder, data, variables).add_all()
     tracked = tuple(
         Milestone.add(builder, data, variables, op) for op in sorted(set(milestones))
     )
     MilestoneConstraints(builder, data, variables, tracked).add_all()
-    add_iteration_time(builder, data, variables)
-    ns = _power_of_two(problem.profile.duration_ns / 1000)
-    sizes = data.graph.nbytes[~data.graph.is_input]
-    nbytes = _power_of_two(float(sizes.max(initial=1)))
-    linear = builder.build(float(problem.profile.duration_ns)).scaled(ns=ns, nbytes=nbytes)
+    ns = _power_of_two(duration / 1000)
+    nbytes = _power_of_two(float(graph.nbytes[written].max(initial=1)))
+    if elastic:
+        builder.add_cost(variables.extra, 1.0)
+        linear = builder.build(0.0).scaled(ns=ns, nbytes=nbytes, objective=nbytes)
+    else:
+        add_iteration_time(builder, data, variables)
+        linear = builder.build(float(duration)).scaled(ns=ns, nbytes=nbytes, objective=ns)
     return PlanModel(data, variables, tracked, linear, ns, nbytes)
 
 

@@ -46,6 +46,8 @@ class Variables:
         Their part that are intermediates.
     waiting : int64[backward ops]
         Bytes of kept tensors that backward does not need yet.
+    extra : int64[0 or 1]
+        Bytes by which the budget is exceeded, in a model that asks for the least budget.
     returned : int64[backward ops]
         Bytes of saved tensors that are back and not needed yet.
     """
@@ -66,10 +68,16 @@ class Variables:
     due_intermediates: Ints
     waiting: Ints
     returned: Ints
+    extra: Ints
 
     @classmethod
-    def add(cls, builder: ModelBuilder, data: ModelData) -> Variables:
-        """Add the variables to a model, each within a finite box that loses no plan."""
+    def add(
+        cls, builder: ModelBuilder, data: ModelData, *, elastic: bool = False
+    ) -> Variables:
+        """Add the variables to a model, each within a finite box that loses no plan.
+
+        An `elastic` model may exceed the budget.
+        """
         graph = data.graph
         n_tensors, n_forward, n_backward = graph.n_tensors, graph.n_forward, graph.n_backward
         written = ~graph.is_input
@@ -84,6 +92,10 @@ class Variables:
         def levels(name: str, count: int, upper: Ints | float, unit: int) -> Ints:
             return builder.add_columns(name, count, upper=upper, unit=unit)
 
+        # Beyond the keep-everything peak nothing is gained.
+        beyond = float(data.problem.keep_all_peak_bytes) if elastic else 0.0
+        forward_room = total if elastic else np.minimum(data.forward_room, total)
+        backward_room = total if elastic else np.minimum(data.backward_room, total)
         must_drop = written & graph.is_intermediate & (data.last_read < 0)
         return cls(
             swap=decisions("swap", n_tensors, data.may_swap),
@@ -92,7 +104,7 @@ class Variables:
             forward_stall=levels("forward_stall", n_forward, longest, NS),
             queue_before=levels("queue_before", n_forward, swappable, BYTES),
             queue_after=levels("queue_after", n_forward, swappable, BYTES),
-            stored=levels("stored", n_forward, np.minimum(data.forward_room, total), BYTES),
+            stored=levels("stored", n_forward, forward_room, BYTES),
             backward_stall=levels("backward_stall", n_backward, longest, NS),
             rerun=levels("rerun", n_backward, reruns, NS),
             reserve=levels("reserve", n_backward, reruns, NS),
@@ -100,6 +112,7 @@ class Variables:
             ahead=levels("ahead", n_backward, swappable, BYTES),
             due=levels("due", n_backward, swappable, BYTES),
             due_intermediates=levels("due_intermediates", n_backward, swappable, BYTES),
-            waiting=levels("waiting", n_backward, np.minimum(data.backward_room, total), BYTES),
+            waiting=levels("waiting", n_backward, backward_room, BYTES),
             returned=levels("returned", n_backward, swappable, BYTES),
+            extra=levels("extra", int(elastic), beyond, BYTES),
         )
