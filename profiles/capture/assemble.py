@@ -8,7 +8,7 @@ from typing import Any
 
 from slackswap.profile import ALL_ACTIONS, Action, BackwardOp, ForwardOp, Profile, Source, Tensor
 from slackswap.profiles.capture.fake_price import OperationTimes
-from slackswap.profiles.capture.lower import LoweredGraph, Operation
+from slackswap.profiles.capture.lowered import LoweredGraph
 
 #: A block is a module in a numbered list: the path up to its first number.
 _BLOCK = re.compile(r"^(?:[^.]*[^.\d][^.]*\.)*?\d+(?=\.|$)")
@@ -24,8 +24,13 @@ def assemble(
     provenance: Mapping[str, Any],
 ) -> Profile:
     """Return the profile of a lowered graph."""
-    layers = number_layers(op.path for op in (*lowered.forward, *lowered.backward))
-    counted = [*lowered.inputs, *(s for op in lowered.forward for s in op.writes)]
+    paths = [op.path for op in lowered.forward] + [node.path for node in lowered.nodes]
+    layers = number_layers(paths)
+    counted = [
+        storage
+        for storage in (*lowered.inputs, *(s for op in lowered.forward for s in op.writes))
+        if lowered.storages[storage].nbytes  # kernels return empty results that nobody asked for
+    ]
     index = {storage: place for place, storage in enumerate(counted)}
     fixed = {s for op in lowered.forward if not op.recomputable for s in op.writes}
     tensors = tuple(
@@ -40,8 +45,8 @@ def assemble(
         ForwardOp(
             name=op.name,
             duration_ns=times.forward_ns[place],
-            reads=tuple(index[s] for s in op.reads),
-            writes=tuple(index[s] for s in op.writes),
+            reads=tuple(index[s] for s in op.reads if s in index),
+            writes=tuple(index[s] for s in op.writes if s in index),
             workspace=times.forward_workspace[place],
             layer=layers.get(op.path),
             recomputable=op.recomputable,
@@ -52,15 +57,15 @@ def assemble(
     lives = gradient_memory(lowered)
     backward = tuple(
         BackwardOp(
-            name=op.name,
+            name=node.name,
             duration_ns=times.backward_ns[place],
-            reads=tuple(index[s] for s in op.reads if s in index),
+            reads=tuple(index[s] for s in node.reads if s in index),
             workspace=lives[place][1] + times.backward_workspace[place],
             carried=lives[place][0],
-            layer=layers.get(op.path),
-            kind=op.kind,
+            layer=layers.get(node.path),
+            kind=node.kind,
         )
-        for place, op in enumerate(lowered.backward)
+        for place, node in enumerate(lowered.nodes)
     )
     return Profile(
         name=name,
@@ -74,30 +79,28 @@ def assemble(
 
 
 def gradient_memory(lowered: LoweredGraph) -> list[tuple[int, int]]:
-    """Bytes of activation gradients alive on entry of each backward operation, and during it.
+    """Bytes of activation gradients alive on entry of each autograd node, and while it runs.
 
-    A gradient lives from the operation that writes it to the last one that reads it. Gradients of
+    A gradient lives from the node that writes it to the last one that reads it. Temporaries live
+    until their node is done, as in the expressions that PyTorch's formulas are. Gradients of
     parameters are static memory and do not count.
     """
     made = {storage for op in lowered.backward for storage in op.writes}
     last_use: dict[int, int] = {}
-    for place, op in enumerate(lowered.backward):
-        last_use.update(dict.fromkeys(_gradients(op, made), place))
+    for place, node in enumerate(lowered.nodes):
+        used = (storage for storage in (*node.reads, *node.writes) if storage in made)
+        last_use.update(dict.fromkeys(used, place))
     dying: dict[int, int] = {}
     for storage, place in last_use.items():
         dying[place] = dying.get(place, 0) + lowered.storages[storage].nbytes
     lives = []
     live = 0
-    for place, op in enumerate(lowered.backward):
+    for place, node in enumerate(lowered.nodes):
         carried = live
-        live += sum(lowered.storages[storage].nbytes for storage in op.writes)
+        live += sum(lowered.storages[storage].nbytes for storage in node.writes)
         lives.append((carried, live))
         live -= dying.get(place, 0)
     return lives
-
-
-def _gradients(op: Operation, made: set[int]) -> list[int]:
-    return [storage for storage in (*op.reads, *op.writes) if storage in made]
 
 
 def number_layers(paths: Iterable[str]) -> dict[str, int]:

@@ -40,10 +40,16 @@ def cuda_kernels() -> Iterator[None]:
 
     Meant for fake tensors only: the kernels they name do not exist for real CPU tensors.
     """
-    with torch.library._scoped_library("aten", "IMPL") as library:
-        library.impl("dropout", _dropout, "AutogradCPU")
-        library.impl("scaled_dot_product_attention", _attention, "AutogradCPU")
-        yield
+    # oneDNN has operators (a fused LSTM) that only CPU tensors run.
+    one_dnn = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        with torch.library._scoped_library("aten", "IMPL") as library:
+            library.impl("dropout", _dropout, "AutogradCPU")
+            library.impl("scaled_dot_product_attention", _attention, "AutogradCPU")
+            yield
+    finally:
+        torch._C._set_mkldnn_enabled(one_dnn)
 
 
 def _dropout(value: Tensor, p: float, train: bool) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import torch
@@ -67,8 +67,7 @@ class FollowingFakeMode(FakeTensorMode):  # type: ignore[misc]
 
     def follow(self, fake: FakeTensor, value: torch.Tensor) -> None:
         """Let `fake` have a known value, if it is small enough."""
-        limit = _MAX_FLOATS if value.dtype.is_floating_point else _MAX_INTEGERS
-        if value.layout == torch.strided and value.numel() <= limit and not value.is_complex():
+        if _is_small(value):
             self._values[fake] = value.detach()
 
     def __torch_dispatch__(
@@ -100,19 +99,21 @@ class FollowingFakeMode(FakeTensorMode):  # type: ignore[misc]
         if func._schema.is_mutable:
             self._mutate(func, args, kwargs, tensors, known)
             return
+        results = [result] if isinstance(result, FakeTensor) else result
         if (
-            not isinstance(result, FakeTensor)
+            not isinstance(results, (list, tuple))
+            or not all(isinstance(item, FakeTensor) for item in results)
             or any(value is None for value in known)
             or torch.Tag.nondeterministic_seeded in func.tags
-            or result.numel() > _MAX_INTEGERS
             or is_allocation(func)
+            or not all(map(_is_small, results))
         ):
             return
-        if result.dtype.is_floating_point and result.numel() > _MAX_FLOATS:
-            return
-        value = self._on_values(func, args, kwargs)
-        if isinstance(value, torch.Tensor) and value.shape == result.shape:
-            self.follow(result, value)
+        outcome = self._on_values(func, args, kwargs)
+        values = [outcome] if isinstance(outcome, torch.Tensor) else outcome or ()
+        for fake, value in zip(results, values, strict=False):
+            if isinstance(value, torch.Tensor) and value.shape == fake.shape:
+                self.follow(fake, value)
 
     def _mutate(
         self, func: Any, args: Any, kwargs: Any, tensors: list[Any], known: list[Any]
@@ -155,9 +156,22 @@ class FollowingFakeMode(FakeTensorMode):  # type: ignore[misc]
             wide = [torch.empty_like(item, dtype=torch.float32) for item in statistics]
         return (normed, *wide)
 
-    def fakify(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the fake twin of a real tensor, whose value is followed when it is small."""
-        fake = self.from_tensor(tensor)
-        if not tensor.is_floating_point():
-            self.follow(fake, tensor.detach().cpu())
-        return fake
+    def from_tensor(self, tensor: torch.Tensor, **options: Any) -> torch.Tensor:
+        """Return the fake twin of a real tensor.
+
+        The values of integers and flags are followed: a model that branches on its padding mask
+        takes the branch that the example inputs take.
+        """
+        fake = super().from_tensor(tensor, **options)
+        if isinstance(fake, FakeTensor) and not isinstance(tensor, FakeTensor):
+            if not tensor.is_floating_point() and _is_small(tensor):
+                with unset_fake_temporarily():
+                    self.follow(fake, tensor.detach().cpu())
+        return cast("torch.Tensor", fake)
+
+
+def _is_small(tensor: torch.Tensor) -> bool:
+    limit = _MAX_FLOATS if tensor.is_floating_point() else _MAX_INTEGERS
+    return bool(
+        tensor.layout == torch.strided and not tensor.is_complex() and tensor.numel() <= limit
+    )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +19,7 @@ from torch.utils.flop_counter import flop_registry
 from slackswap.hardware import Hardware
 from slackswap.profiles import prices as table
 from slackswap.profiles.capture.kinds import kind_of, operator_name, reads_only_shape
-from slackswap.profiles.capture.lower import LoweredGraph, Operation, tensors_of
+from slackswap.profiles.capture.lowered import LoweredGraph, Operation, tensors_of
 from slackswap.profiles.catalogue import for_fp32
 from slackswap.profiles.prices import Kernel, Price, Prices, stream
 from slackswap.profiles.roofline import duration_ns
@@ -28,14 +27,14 @@ from slackswap.profiles.roofline import duration_ns
 
 @dataclass(frozen=True, slots=True)
 class OperationTimes:
-    """Time and scratch memory of every operation of a lowered graph.
+    """Time and scratch memory of a lowered graph, by forward operation and by autograd node.
 
     Attributes
     ----------
     forward_ns, backward_ns : tuple of int
-        Durations in nanoseconds, by operation.
+        Durations in nanoseconds.
     forward_workspace, backward_workspace : tuple of int
-        Scratch bytes inside each operation.
+        Scratch bytes inside each.
     notes : dict
         How they were obtained, for provenance.
     """
@@ -60,15 +59,17 @@ def price_graph(lowered: LoweredGraph, hardware: Hardware, prices: Prices) -> Op
     """
     single = for_fp32(hardware)
 
-    def times(operations: Iterable[Operation]) -> list[tuple[int, int]]:
-        found = []
+    def cost(*operations: Operation) -> tuple[int, int]:
+        total, largest = 0, 0
         for op in operations:
             kernels, scratch = operator_kernels(op.node)
             device = single if _is_fp32(op.node) else hardware
-            found.append((duration_ns(kernels, device, prices), scratch))
-        return found
+            total += duration_ns(kernels, device, prices)
+            largest = max(largest, scratch)  # each frees its own before the next
+        return total, largest
 
-    forward, backward = times(lowered.forward), times(lowered.backward)
+    forward = [cost(op) for op in lowered.forward]
+    backward = [cost(*node.operations) for node in lowered.nodes]
     unpriced = Counter(
         operator_name(op.node.target)
         for op in (*lowered.forward, *lowered.backward)

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import traceback as fx_traceback
 
 from slackswap.errors import SlackSwapError
-from slackswap.profiles.capture.target import Subject
+from slackswap.profiles.capture.target import Subject, told_errors
 
 _MODULE = "slackswap.module"
 
@@ -85,25 +85,15 @@ def trace(subject: Subject, fake_mode: FakeTensorMode) -> JointGraph:
     SlackSwapError
         When the model does something that cannot be traced.
     """
-    try:
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(_quiet())
-            stack.enter_context(fake_mode)
-            stack.enter_context(_module_paths(subject.step))
-            joint = aot_export_joint_with_descriptors(
-                stack, _EachOnce(subject.step), subject.tensors
-            )
-            module = joint.graph_module
-    except SlackSwapError:
-        raise
-    except Exception as error:
-        text = str(error).strip().splitlines() or ["no message"]
-        raise SlackSwapError(
-            f"the training step cannot be traced ({type(error).__name__}: {text[0][:300]})",
-            where=subject.name,
-            fix="make the forward pass independent of tensor values (no .item(), no branch on a "
-            "tensor) and of tensors on another device",
-        ) from error
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(told_errors(subject.name, "the training step cannot be traced"))
+        stack.enter_context(_quiet())
+        stack.enter_context(fake_mode)
+        stack.enter_context(_module_paths(subject.step))
+        joint = aot_export_joint_with_descriptors(
+            stack, _EachOnce(subject.step), subject.tensors
+        )
+        module = joint.graph_module
     return _read_roles(module)
 
 

@@ -1,11 +1,11 @@
-"""From the joint graph to storages and operations: what a profile is made of."""
+"""From the joint graph to storages and operations."""
 
 from __future__ import annotations
 
 import operator
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -13,9 +13,9 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from slackswap.errors import SlackSwapError
+from slackswap.profiles.capture.grouping import autograd_nodes, is_sum, mark_residuals
 from slackswap.profiles.capture.joint import JointGraph, is_backward
 from slackswap.profiles.capture.kinds import (
-    HEAVY,
     has_side_effect,
     is_allocation,
     kind_of,
@@ -23,97 +23,7 @@ from slackswap.profiles.capture.kinds import (
     reads_only_shape,
     updated_arguments,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Storage:
-    """One piece of device memory; every view of it is the same storage.
-
-    Attributes
-    ----------
-    name : str
-        Unique among inputs and results of forward operations.
-    nbytes : int
-        Size in bytes.
-    """
-
-    name: str
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """A node that computes. Views and allocations are not operations: they cost nothing.
-
-    Attributes
-    ----------
-    node : fx.Node
-        Where it stands in the graph.
-    name, kind : str
-        Module path and operator; kind of work.
-    path : str
-        Module path.
-    reads, writes : tuple of int
-        Storages. Of parameters, buffers and their gradients there is none.
-    recomputable : bool
-        Whether running it again gives the same result and no side effect (random operations do
-        when the state of the generator is restored).
-    in_place : bool
-        A backward operation that adds into its first operand, as autograd sums gradients.
-    """
-
-    node: fx.Node
-    name: str
-    kind: str
-    path: str
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-    recomputable: bool
-    in_place: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LoweredGraph:
-    """A training step as storages and operations.
-
-    Attributes
-    ----------
-    joint : JointGraph
-        The graph it was made from.
-    storages : tuple of Storage
-        Inputs first, then results in the order in which they are written.
-    inputs : tuple of int
-        Storages of the example tensors.
-    forward, backward : tuple of Operation
-        In execution order.
-    storage_of : mapping from fx.Node to int
-        Storage that a tensor node lies in; nodes in static memory are absent.
-    """
-
-    joint: JointGraph
-    storages: tuple[Storage, ...]
-    inputs: tuple[int, ...]
-    forward: tuple[Operation, ...]
-    backward: tuple[Operation, ...]
-    storage_of: dict[fx.Node, int]
-
-    @property
-    def written(self) -> frozenset[int]:
-        """Storages that a forward operation writes."""
-        return frozenset(storage for op in self.forward for storage in op.writes)
-
-    @property
-    def saved(self) -> frozenset[int]:
-        """Storages of the forward pass, inputs included, that a backward operation reads."""
-        forward = self.written.union(self.inputs)
-        return frozenset(
-            storage for op in self.backward for storage in op.reads if storage in forward
-        )
-
-    @property
-    def saved_bytes(self) -> int:
-        """Their total size."""
-        return sum(self.storages[storage].nbytes for storage in self.saved)
+from slackswap.profiles.capture.lowered import LoweredGraph, Operation, Storage, tensors_of
 
 
 def lower(joint: JointGraph) -> LoweredGraph:
@@ -125,12 +35,6 @@ def lower(joint: JointGraph) -> LoweredGraph:
         When a result is not an ordinary dense tensor.
     """
     return _Lowering(joint).run()
-
-
-def tensors_of(node: fx.Node) -> list[torch.Tensor]:
-    """Fake tensors that a node returns, in order; those that are absent left out."""
-    leaves = pytree.tree_leaves(node.meta.get("val"))
-    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 def _identity(tensor: torch.Tensor) -> int:
@@ -162,12 +66,14 @@ class _Lowering:
         operations = [op for op in map(self._operation, self._nodes) if op is not None]
         forward = [op for op in operations if not is_backward(op.node)]
         backward = [op for op in operations if is_backward(op.node)]
+        backward = list(self._sum_in_place(backward))
         return LoweredGraph(
             joint=self._joint,
             storages=tuple(self._storages),
             inputs=inputs,
-            forward=tuple(_mark_residuals(forward, self._storage_of)),
-            backward=tuple(self._sum_in_place(backward)),
+            forward=tuple(mark_residuals(forward, self._storage_of)),
+            backward=tuple(backward),
+            nodes=tuple(autograd_nodes(forward, backward)),
             storage_of=self._storage_of,
         )
 
@@ -212,9 +118,6 @@ class _Lowering:
                 f"{name} has a size that depends on data", where="capture",
                 fix="make the shapes independent of tensor values",
             )
-        if not nbytes:
-            self._uncounted.add(identity)
-            return
         self._index[identity] = len(self._storages)
         self._storages.append(Storage(name, nbytes))
 
@@ -237,7 +140,8 @@ class _Lowering:
             self._locate(node)
             return None
         path = self._joint.paths[node]
-        name = self._unique(f"{path}/{operator_name(node.target)}".lstrip("/"))
+        operator_ = "accumulate" if is_sum(node) else operator_name(node.target)
+        name = self._unique(f"{path}/{operator_}".lstrip("/"))
         reads = self._reads(node)
         first = len(self._storages)
         for place, tensor in enumerate(results):
@@ -251,6 +155,7 @@ class _Lowering:
             reads=reads,
             writes=tuple(range(first, len(self._storages))),
             recomputable=not has_side_effect(node.target) and not self._reads_changed(node),
+            results=tuple(self._index.get(_identity(tensor)) for tensor in results),
         )
 
     def _aliases_argument(self, node: fx.Node, tensor: torch.Tensor) -> bool:
@@ -315,7 +220,7 @@ class _Lowering:
             reads = tuple(dict.fromkeys(map(root, op.reads)))
             writes = op.writes
             in_place = False
-            if op.node.meta.get("is_gradient_acc", False):
+            if is_sum(op.node):
                 first = self._storage_of.get(cast("fx.Node", op.node.args[0]))
                 in_place = (
                     first is not None
@@ -327,9 +232,7 @@ class _Lowering:
                     for storage in writes:
                         same[storage] = root(first)
                     writes = ()
-            yield Operation(
-                op.node, op.name, op.kind, op.path, reads, writes, op.recomputable, in_place
-            )
+            yield replace(op, reads=reads, writes=writes, in_place=in_place)
 
     def _same_size(self, op: Operation, first: int) -> bool:
         return all(
@@ -340,11 +243,10 @@ class _Lowering:
 def _first_parts(gradient: fx.Node) -> Iterator[fx.Node]:
     node = gradient
     while node.op == "call_function":
-        is_sum = node.meta.get("is_gradient_acc", False)
         source = node.args[0] if node.args else None
         if not isinstance(source, fx.Node):
             return
-        if is_sum:
+        if is_sum(node):
             yield source
         elif not isinstance(node.meta.get("val"), torch.Tensor) or not any(
             _identity(node.meta["val"]) == _identity(tensor) for tensor in tensors_of(source)
@@ -366,44 +268,3 @@ def _in_training(node: fx.Node) -> bool:
     """
     flags = [value for value in (*node.args, *node.kwargs.values()) if isinstance(value, bool)]
     return flags[0] if flags else True
-
-
-def _mark_residuals(
-    forward: list[Operation], storage_of: dict[fx.Node, int]
-) -> Iterator[Operation]:
-    """Call a sum ``residual`` where it joins two branches with heavy work between them.
-
-    Position embeddings, masks and rotary embeddings are sums too, but their operands differ only
-    by light operations.
-    """
-    # Bit i of an ancestor set stands for forward operation i.
-    ancestors: dict[int, int] = {}
-    heavy = 0
-    for place, op in enumerate(forward):
-        above = 1 << place
-        for storage in op.reads:
-            above |= ancestors.get(storage, 0)
-        if op.kind in HEAVY:
-            heavy |= 1 << place
-        ancestors.update(dict.fromkeys(op.writes, above))
-        operands = _summands(op, storage_of)
-        if operands is not None:
-            between = ancestors.get(operands[0], 0) ^ ancestors.get(operands[1], 0)
-            if between & heavy:
-                op = Operation(op.node, op.name, "residual", op.path, op.reads, op.writes,
-                               op.recomputable)
-        yield op
-
-
-def _summands(op: Operation, storage_of: dict[fx.Node, int]) -> tuple[int, int] | None:
-    """Storages of two activations of equal shape that an operation adds, or None."""
-    if operator_name(op.node.target) != "add" or len(op.node.args) < 2:
-        return None
-    first, second = op.node.args[:2]
-    if not isinstance(first, fx.Node) or not isinstance(second, fx.Node):
-        return None
-    shapes = {tuple(node.meta["val"].shape) for node in (first, second, op.node)}
-    storages = storage_of.get(first), storage_of.get(second)
-    if len(shapes) > 1 or storages[0] is None or storages[1] is None:
-        return None
-    return storages[0], storages[1]

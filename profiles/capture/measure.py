@@ -16,10 +16,12 @@ from typing import Any, Protocol
 
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
+from slackswap.errors import SlackSwapError
 from slackswap.profiles.capture.fake_price import OperationTimes
 from slackswap.profiles.capture.joint import JointGraph
-from slackswap.profiles.capture.lower import LoweredGraph, tensors_of
+from slackswap.profiles.capture.lowered import LoweredGraph, tensors_of
 from slackswap.profiles.capture.target import Subject
 
 
@@ -142,8 +144,8 @@ def measure(
     Returns
     -------
     OperationTimes
-        The median of each operator; in the notes its interquartile range, the median time of
-        plain iterations, and the machine.
+        The median of each forward operator and autograd node; in the notes the interquartile
+        ranges, the median time of plain iterations, and the machine.
     """
     cuda = any(tensor.is_cuda for tensor in subject.static_tensors())
     operators = [op.node for op in (*lowered.forward, *lowered.backward)]
@@ -151,13 +153,17 @@ def measure(
     plain: list[int] = []
     for number in range(warmup + iterations):
         eager_ns = eager_iteration_ns(subject)
-        times = _instrumented(subject, lowered, operators, CudaClock() if cuda else WallClock())
+        clock = CudaClock() if cuda else WallClock()
+        times = _by_node(lowered, _instrumented(subject, lowered, operators, clock), sum)
         if number >= warmup:
             plain.append(eager_ns)
             rows.append(times)
     medians = [round(statistics.median(column)) for column in zip(*rows, strict=True)]
     spreads = [_interquartile_range(column) for column in zip(*rows, strict=True)]
-    scratch = _cuda_scratch(subject, lowered, operators) if cuda else [0] * len(operators)
+    scratch = [0] * len(operators)
+    if cuda:
+        scratch = _cuda_scratch(subject, lowered, operators)
+    scratch = _by_node(lowered, scratch, max)
     split = len(lowered.forward)
     return OperationTimes(
         forward_ns=tuple(medians[:split]),
@@ -177,6 +183,37 @@ def measure(
             "machine": machine(),
         },
     )
+
+
+def with_real_sizes(subject: Subject, lowered: LoweredGraph) -> LoweredGraph:
+    """Run a graph once and take over the sizes that its storages really have.
+
+    A fake kernel does not always know what the real one allocates: oneDNN's LSTM, for one, saves
+    a workspace of its own choice.
+    """
+    operations = {op.node: op for op in (*lowered.forward, *lowered.backward)}
+    sizes: dict[int, int] = {}
+
+    def call(node: fx.Node, operator: Callable[[], Any]) -> Any:
+        outcome = operator()
+        tensors = [t for t in pytree.tree_leaves(outcome) if isinstance(t, torch.Tensor)]
+        results = operations[node].results
+        if len(tensors) == len(results):
+            for storage, tensor in zip(results, tensors, strict=True):
+                if storage is not None:
+                    sizes[storage] = tensor.untyped_storage().nbytes()
+        return outcome
+
+    try:
+        _run(_Interpreter(lowered.joint.module, set(operations), call), subject, lowered.joint)
+    except RuntimeError as error:
+        line = str(error).strip().partition("\n")[0]
+        raise SlackSwapError(
+            f"the traced graph does not run ({line[:300]})", where=subject.name,
+            fix="leave out the operator that PyTorch cannot trace; for an LSTM on a CPU, call "
+            "torch.backends.mkldnn.set_flags(False) in the build function",
+        ) from error
+    return lowered.with_sizes(sizes)
 
 
 def eager_iteration_ns(subject: Subject) -> int:
@@ -204,6 +241,18 @@ def machine() -> dict[str, Any]:
         described["gpu"] = torch.cuda.get_device_name()
         described["cuda"] = torch.version.cuda
     return described
+
+
+def _by_node(
+    lowered: LoweredGraph, values: Sequence[int], join: Callable[[Sequence[int]], int]
+) -> list[int]:
+    """Join what was measured for each backward operation to one value an autograd node."""
+    place = len(lowered.forward)
+    joined = list(values[:place])
+    for node in lowered.nodes:
+        joined.append(join(values[place : place + len(node.operations)]))
+        place += len(node.operations)
+    return joined
 
 
 def _instrumented(

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from slackswap.profiles.capture.joint import is_backward
 from slackswap.profiles.capture.kinds import is_allocation, is_random, reads_only_shape
-from slackswap.profiles.capture.lower import LoweredGraph, Operation
+from slackswap.profiles.capture.lowered import LoweredGraph, Operation
 from slackswap.profiles.capture.measure import graph_arguments
 from slackswap.profiles.capture.target import Subject
 
@@ -85,9 +85,10 @@ class ForwardRun:
         KeyError
             When an operation reads a value that the lowered graph does not say it reads.
         """
-        available = frozenset(available)
         wanted = frozenset(targets)
-        closure = self._closure(wanted, available)
+        closure = self._closure(wanted, frozenset(available))
+        # Only what the operations are said to read: anything else that they touch is an error.
+        available = frozenset(available).intersection(s for op in closure for s in op.reads)
         running = {op.node for op in closure}
         storage_of = self._lowered.storage_of
         values = {node: self._values[node] for node in self._static}

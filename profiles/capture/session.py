@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from typing import Any
 
 import torch
@@ -22,13 +23,22 @@ from slackswap.profiles.capture.fake_price import OperationTimes, price_graph
 from slackswap.profiles.capture.joint import trace
 from slackswap.profiles.capture.kinds import is_random
 from slackswap.profiles.capture.link import LinkMeasurement, fit_hardware, measure_link
-from slackswap.profiles.capture.lower import LoweredGraph, lower
-from slackswap.profiles.capture.measure import measure, own_random_state
+from slackswap.profiles.capture.lower import lower
+from slackswap.profiles.capture.lowered import LoweredGraph
+from slackswap.profiles.capture.measure import measure, own_random_state, with_real_sizes
 from slackswap.profiles.capture.saved import saved_bytes
 from slackswap.profiles.capture.static_memory import find_optimizer, static_bytes
-from slackswap.profiles.capture.target import Build, Subject, load_build, make_subject
+from slackswap.profiles.capture.target import (
+    Build,
+    Subject,
+    load_build,
+    make_subject,
+    told_errors,
+)
 from slackswap.profiles.catalogue import DEFAULT_HARDWARE
 from slackswap.profiles.prices import DEFAULT_PRICES, Prices
+
+_FAILS = "the forward pass fails"
 
 DEVICES = ("cpu", "cuda", "fake")
 
@@ -125,16 +135,18 @@ def _traced(build: Build, label: str, device: str) -> Iterator[Traced]:
             stack.enter_context(cuda_kernels())
             with mode.building():
                 subject = make_subject(build, label, torch.device("cpu"))
-            hook_bytes = saved_bytes(subject, mode)
+            with told_errors(label, _FAILS):
+                hook_bytes = saved_bytes(subject, mode)
         else:
             mode = FollowingFakeMode()
             with _on(device):
                 subject = make_subject(build, label, torch.device(device))
-            for tensor in subject.tensors:
-                mode.fakify(tensor)
-            hook_bytes = saved_bytes(subject)
-        joint = trace(subject, mode)
-        yield Traced(subject, lower(joint), hook_bytes)
+            with told_errors(label, _FAILS):
+                hook_bytes = saved_bytes(subject)
+        lowered = lower(trace(subject, mode))
+        if device != "fake":
+            lowered = with_real_sizes(subject, lowered)
+        yield Traced(subject, lowered, hook_bytes)
 
 
 @contextlib.contextmanager
@@ -167,7 +179,18 @@ def _model_notes(subject: Subject, label: str, device: str) -> dict[str, Any]:
             for tensor in subject.tensors
         ],
         "torch": torch.__version__,
+        **_library_versions(subject),
     }
+
+
+def _library_versions(subject: Subject) -> dict[str, str]:
+    """Versions of the installed packages that the model's classes come from."""
+    packages = {type(module).__module__.partition(".")[0] for module in subject.step.modules()}
+    found = {}
+    for package in sorted(packages - {"torch", "slackswap"}):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
 
 
 def _graph_notes(traced: Traced, times: OperationTimes, optimizer: str) -> dict[str, Any]:
@@ -175,7 +198,8 @@ def _graph_notes(traced: Traced, times: OperationTimes, optimizer: str) -> dict[
     if lowered.saved_bytes != traced.hook_bytes:
         warnings.warn(
             f"the graph saves {lowered.saved_bytes:,} bytes, autograd's hooks count "
-            f"{traced.hook_bytes:,}: the model behaves differently when it is traced",
+            f"{traced.hook_bytes:,}: the model behaves differently when it is traced "
+            "(checkpoints inside the model are traced as if they kept everything)",
             SlackSwapWarning, stacklevel=4,
         )
     notes: dict[str, Any] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import os
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch._dispatch.python import no_python_dispatcher
+from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.utils import _pytree as pytree
 
 from slackswap.errors import SlackSwapError
@@ -183,6 +185,26 @@ def make_subject(build: Build, name: str, device: torch.device) -> Subject:
                 fix="name no device in the build function; capture chooses it",
             )
     return subject
+
+
+@contextlib.contextmanager
+def told_errors(name: str, what: str) -> Iterator[None]:
+    """Turn an exception of the user's model, or of PyTorch, into an error that says what to do."""
+    try:
+        yield
+    except SlackSwapError:
+        raise
+    except DataDependentOutputException as error:
+        raise SlackSwapError(
+            f"{what}: it depends on the value of a tensor ({_line(error)})", where=name,
+            fix="leave out .item(), branches on tensors and shapes made from values; integers and "
+            "flags among the example inputs may decide, activations may not",
+        ) from error
+    except Exception as error:
+        raise SlackSwapError(
+            f"{what} ({type(error).__name__}: {_line(error)})", where=name,
+            fix="run one forward and backward pass by hand; all tensors must be on one device",
+        ) from error
 
 
 def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
