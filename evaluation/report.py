@@ -138,8 +138,8 @@ def _budget_figures(plans: pd.DataFrame, drawings: dict[str, str]) -> list[Choic
 def _map_figures(plans: pd.DataFrame, drawings: dict[str, str]) -> list[Choice]:
     """Draw one map for each profile that was planned on several kinds of hardware."""
     found = []
-    plain = plans[plans["variant"] == ""]
-    for number, (profile, rows) in enumerate(plain.groupby("profile", sort=False)):
+    solved = plans[(plans["variant"] == "") & plans["solved"]]
+    for number, (profile, rows) in enumerate(solved.groupby("profile", sort=False)):
         if rows["hardware"].nunique() < 2:
             continue
         figure = figures.map_figure(rows)

@@ -36,7 +36,7 @@
       font: { color: colour("--text") },
     };
     for (const key of Object.keys(layout)) {
-      if (/^[xy]axis/.test(key) && narrow) {
+      if (/^xaxis/.test(key) && narrow) {
         layout[key].nticks = 5;
       }
     }
