@@ -40,9 +40,11 @@ BUILT_IN: Mapping[str, str] = {
     "vdnn-all": "slackswap.planners.vdnn:VDNNAll",
     "vdnn-conv": "slackswap.planners.vdnn:VDNNConv",
     "vdnn-dyn": "slackswap.planners.vdnn:VDNNDyn",
+    "enumerate": "slackswap.search.enumeration:Enumerate",
     "genetic": "slackswap.search.genetic.planner:Genetic",
     "genetic-seeded": "slackswap.search.genetic.planner:GeneticSeeded",
     "layer-window": "slackswap.search.layer_window:LayerWindow",
+    "milp": "slackswap.search.milp_planner:MilpPlanner",
     "recompute-milp": "slackswap.search.recompute_milp:RecomputeMilp",
     "slackswap+": "slackswap.search.refine:SlackSwapPlus",
 }
