@@ -61,6 +61,11 @@ def ordinary_cases() -> tuple[Case, ...]:
     return tuple(cases)
 
 
+def repeated_cases() -> tuple[Case, ...]:
+    """Return some of the ordinary ones, for rules that ask about each twice."""
+    return ordinary_cases()[::2]
+
+
 def ample_cases() -> tuple[Case, ...]:
     """Return problems in which everything can be kept."""
     return (

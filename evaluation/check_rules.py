@@ -139,7 +139,7 @@ def one_byte_short(session: Session) -> None:
 
 def same_seed_same_plan(session: Session) -> None:
     """Check that the same seed gives the same plan, also after other problems."""
-    for answer in session.answers(cases.ordinary_cases()):
+    for answer in session.answers(cases.repeated_cases()):
         other = session.ask(answer.case, again=True)
         _same(answer, other, "with the same seed")
 
@@ -148,7 +148,7 @@ def same_plan_for_every_seed(session: Session) -> None:
     """Check that the seed does not matter, if it declares itself deterministic."""
     if not session.planner.capabilities.deterministic:
         raise Skipped("it does not declare itself deterministic")
-    for answer in session.answers(cases.ordinary_cases()):
+    for answer in session.answers(cases.repeated_cases()):
         other = session.ask(answer.case, seed=session.seed + 1)
         _same(answer, other, "with another seed, though it declares itself deterministic")
 
