@@ -41,7 +41,7 @@ def bound_command(
 
     For example: slackswap bound gpt2-xl --budget 50% --method milp --time-limit 60
     """
-    from slackswap.cli.judged import check_seconds, method_of
+    from slackswap.cli.judged import check_seconds, least_beside, least_lines, method_of
     from slackswap.cli.output import Progress, heading, print_json, print_pairs
     from slackswap.cli.scores import bound_line, percent, problem_line
     from slackswap.quantities import format_ns
@@ -54,7 +54,11 @@ def bound_command(
     with Progress(quiet=as_json) as progress:
         progress(f"proving a lower bound ({chosen}) ...")
         bound = lower_bound(problem, chosen or "lp", time_limit=time_limit)
-    impossible = bound.status is Status.INFEASIBLE
+        impossible = bound.status is Status.INFEASIBLE
+        least = None
+        if impossible:
+            progress("looking for the least budget that works ...")
+            least = least_beside(problem)
     keep_all_ns = problem.profile.duration_ns
     highest = keep_all_ns / bound.value_ns if bound.value_ns else 1.0
     if as_json:
@@ -68,10 +72,11 @@ def bound_command(
             "keep_all_ns": keep_all_ns,
             **bound.to_dict(),
             "highest_throughput": None if impossible else highest,
+            "least_budget": least and least.to_dict(),
         })
     else:
         heading(problem_line(problem))
-        pairs = [("bound", bound_line(bound))]
+        pairs = [("bound", bound_line(bound)), *least_lines(least)]
         if not impossible:
             pairs += [
                 ("that is", f"at most {percent(highest)} of the throughput of keeping everything "

@@ -48,7 +48,13 @@ def compare_command(
 
     For example: slackswap compare gpt2-xl --budget 50% --planner slackswap --planner my.py:Mine
     """
-    from slackswap.cli.judged import bound_beside, check_seconds, method_of
+    from slackswap.cli.judged import (
+        bound_beside,
+        check_seconds,
+        least_beside,
+        least_lines,
+        method_of,
+    )
     from slackswap.cli.output import Progress, print_json
     from slackswap.registry import planner_names, resolve_planner
 
@@ -65,11 +71,18 @@ def compare_command(
         for number, name in enumerate(names, start=1):
             progress(f"planner {number} of {len(names)}: {name} ...")
             answers.append(_ask(problem, name, seed, time_limit, found, why_not))
-    answers = ranked(answers)
+        answers = ranked(answers)
+        least = None
+        if not answers[0].fits:
+            progress("looking for the least budget that works ...")
+            least = least_beside(problem)
     if as_json:
-        print_json(_document(answers))
+        document = _document(answers)
+        if not answers[0].fits:
+            document["least_budget"] = least and least.to_dict()
+        print_json(document)
     else:
-        _print(problem, answers, found, why_not)
+        _print(problem, answers, [*_bound_lines(found, why_not), *least_lines(least)])
     if not answers[0].fits:
         raise typer.Exit(3)
 
@@ -112,19 +125,24 @@ def _document(answers: Sequence[Answer]) -> dict[str, Any]:
     return {**answers[0].to_dict(), "results": [answer.to_dict() for answer in answers]}
 
 
+def _bound_lines(bound: Bound | None, why_not: str) -> list[tuple[str, str]]:
+    from slackswap.cli.scores import bound_line
+
+    if bound is not None:
+        return [("bound", bound_line(bound))]
+    return [("bound", f"none: {why_not}")] if why_not else []
+
+
 def _print(
-    problem: Problem, answers: Sequence[Answer], bound: Bound | None, why_not: str
+    problem: Problem, answers: Sequence[Answer], more: Sequence[tuple[str, str]]
 ) -> None:
     from slackswap.cli.output import heading, print_pairs, print_table
-    from slackswap.cli.scores import bound_line, device_line, problem_line
+    from slackswap.cli.scores import device_line, problem_line
     from slackswap.quantities import format_ns
 
     heading(problem_line(problem))
     pairs = [("keeping everything", format_ns(problem.profile.duration_ns) + " an iteration")]
-    if bound is not None:
-        pairs.append(("bound", bound_line(bound)))
-    elif why_not:
-        pairs.append(("bound", f"none: {why_not}"))
+    pairs += more
     pairs.append(("device", device_line(problem)))
     print_pairs(pairs)
     print()

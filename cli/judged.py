@@ -9,9 +9,13 @@ from slackswap.errors import SlackSwapError
 if TYPE_CHECKING:
     from slackswap.bound import Bound
     from slackswap.problem import Problem
+    from slackswap.search.feasibility import LeastBudget
 
 #: Seconds that the solver may take for a bound shown beside a plan.
 BESIDE_S = 60.0
+
+#: The same for the least budget that works, where none does.
+LEAST_S = 10.0
 
 #: Methods as the command line spells them.
 METHODS = {
@@ -57,10 +61,32 @@ def bound_beside(problem: Problem, method: str | None) -> tuple[Bound | None, st
         return None, str(error)
 
 
+def least_beside(problem: Problem) -> LeastBudget | None:
+    """Return the least budget that works, for an answer that says no; None if it was not found."""
+    from slackswap.search.feasibility import least_budget
+
+    try:
+        return least_budget(problem, time_limit=LEAST_S)
+    except SlackSwapError:
+        return None
+
+
+def least_lines(least: LeastBudget | None) -> list[tuple[str, str]]:
+    """Return labelled lines that say which budget works, and where memory binds."""
+    if least is None:
+        return []
+    first, *rest = least.summary().splitlines()
+    return [("instead", first), *(("", line.strip()) for line in rest)]
+
+
 def tighter(first: Bound | None, second: Bound | None) -> Bound | None:
-    """Return the higher of two bounds."""
+    """Return the stronger of two bounds: one that says nothing fits, or the higher."""
+    from slackswap.status import Status
+
     known = [bound for bound in (first, second) if bound is not None]
-    return max(known, key=lambda bound: bound.value_ns, default=None)
+    return max(
+        known, key=lambda bound: (bound.status is Status.INFEASIBLE, bound.value_ns), default=None
+    )
 
 
 def check_seconds(time_limit: float | None) -> None:

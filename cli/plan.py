@@ -51,7 +51,14 @@ def plan_command(
 
     For example: slackswap plan bert-large --budget 50% -o plan.json
     """
-    from slackswap.cli.judged import bound_beside, check_seconds, method_of, tighter
+    from slackswap.cli.judged import (
+        bound_beside,
+        check_seconds,
+        least_beside,
+        least_lines,
+        method_of,
+        tighter,
+    )
     from slackswap.cli.output import Progress, note, print_json
     from slackswap.cli.scores import Answer, print_answer
     from slackswap.solving import solve
@@ -65,16 +72,23 @@ def plan_command(
         solution = solve(problem, planner, seed=seed, time_limit=time_limit, **parameters)
         progress(f"proving a lower bound ({method}) ...")
         found, why_not = bound_beside(problem, method)
-    answer = Answer.of(solution, tighter(found, solution.bound), why_not)
+        answer = Answer.of(solution, tighter(found, solution.bound), why_not)
+        least = None
+        if not answer.fits and (solution.plan is None or answer.impossible):
+            progress("looking for the least budget that works ...")
+            least = least_beside(problem)
 
     written = None
     if output is not None and solution.plan is not None and answer.fits:
         replace(solution.plan, profile_sha256=problem.profile.sha256).save(output)
         written = output
     if as_json:
-        print_json(answer.to_dict(with_plan=True))
+        document = answer.to_dict(with_plan=True)
+        if not answer.fits:
+            document["least_budget"] = least and least.to_dict()
+        print_json(document)
     else:
-        print_answer(answer, written)
+        print_answer(answer, written, least_lines(least))
     if not answer.fits:
         if output is not None:
             note(f"no plan fits, so {output} was not written")

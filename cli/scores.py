@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -78,13 +78,18 @@ class Answer:
         return self.evaluation is not None and self.evaluation.feasible
 
     @property
+    def impossible(self) -> bool:
+        """Whether it is proven that no plan at all fits."""
+        return self.bound is not None and self.bound.status is Status.INFEASIBLE
+
+    @property
     def gap(self) -> float | None:
         """Certified gap; None without a plan that fits or a bound that holds for it."""
         if self.bound is None or self.evaluation is None or self.evaluation.iteration_ns is None:
             return None
         if self.plan is not None and self.plan.has_order and not self.bound.gated:
             return None
-        if self.bound.status is Status.INFEASIBLE:
+        if self.impossible:
             raise BoundViolated(
                 f"a plan fits that the {self.bound.method} bound proves cannot",
                 where=self.problem.profile.name,
@@ -130,15 +135,17 @@ def problem_line(problem: Problem) -> str:
     return f"{problem.profile.name} on {problem.hardware.name} {budget}"
 
 
-def print_answer(answer: Answer, written: str | None = None) -> None:
-    """Print a plan's score for people."""
+def print_answer(
+    answer: Answer, written: str | None = None, more: Sequence[tuple[str, str]] = ()
+) -> None:
+    """Print a plan's score for people, `more` labelled lines after the bound."""
     heading(f"{answer.planner or 'the plan'}: {problem_line(answer.problem)}")
     pairs = _score_lines(answer) if answer.fits else [("no plan", answer.reason)]
     if answer.planning_s is not None:
         warm_up = f", after {format_seconds(answer.warm_up_s)} of warm-up" if answer.warm_up_s \
             else ""
         pairs.append(("planning", f"{format_seconds(answer.planning_s)}{warm_up}"))
-    pairs += _bound_lines(answer)
+    pairs += [*_bound_lines(answer), *more]
     pairs.append(("device", device_line(answer.problem)))
     if answer.status is Status.TIMEOUT:
         pairs.append(("status", f"timeout: {answer.reason}"))
@@ -202,7 +209,8 @@ def bound_line(bound: Bound) -> str:
     """Return one line that says what a bound proves, and how."""
     if bound.status is Status.INFEASIBLE:
         how = f"{bound.method}, {format_seconds(bound.runtime_s)}"
-        return f"no plan fits, proven ({how})" + (f": {bound.note}" if bound.note else "")
+        note = bound.note.removeprefix("no plan fits: ")
+        return f"no plan fits, proven ({how})" + (f": {note}" if note else "")
     how = str(bound.method) if bound.solver is None else f"{bound.method} by {bound.solver}"
     trust = "exact" if bound.safe else f"solver tolerance {bound.tolerance:.1g}"
     text = (f"no plan takes less than {format_ns(bound.value_ns)} "

@@ -83,6 +83,8 @@ def test_no_planner_with_a_plan_is_exit_code_three(here, cli):
     assert "no plan fits, proven" in result.out
     document = cli("compare", "small.json", "-b", "1000B", "-p", "keep-all", "--json").json
     assert document["status"] == "infeasible"
+    assert document["least_budget"]["proven_bytes"] > 1000
+    assert "memory binds at" in result.out
 
 
 def test_a_planner_named_twice_is_asked_once(here, cli):
@@ -137,3 +139,5 @@ def test_a_budget_that_nothing_fits_is_an_answer(here, cli):
     document = cli("bound", "small.json", "-b", "1000B", "--json").json
     assert document["status"] == "infeasible"
     assert document["highest_throughput"] is None
+    assert document["least_budget"]["proven_bytes"] > 1000
+    assert "memory binds at" in result.out

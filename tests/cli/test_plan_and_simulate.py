@@ -115,7 +115,13 @@ def test_an_impossible_budget_is_proven_so(here, cli):
     result = cli("plan", "small.json", "-b", "1000B")
     assert result.code == 3
     assert "no plan fits, proven" in result.out
-    assert cli("plan", "small.json", "-b", "1000B", "--json").json["status"] == "infeasible"
+    assert "memory binds at" in result.out
+    document = cli("plan", "small.json", "-b", "1000B", "--json").json
+    assert document["status"] == "infeasible"
+    least = document["least_budget"]
+    assert 1000 < least["proven_bytes"] <= least["shown_bytes"]
+    below = cli("bound", "small.json", "-b", f"{least['proven_bytes'] - 1}B", "--json")
+    assert (below.code, below.json["status"]) == (3, "infeasible")
 
 
 def test_planner_parameters_and_seed_reach_the_planner_and_the_plan(here, cli):
