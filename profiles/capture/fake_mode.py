@@ -163,9 +163,10 @@ class FollowingFakeMode(FakeTensorMode):  # type: ignore[misc]
         takes the branch that the example inputs take.
         """
         fake = super().from_tensor(tensor, **options)
-        if isinstance(fake, FakeTensor) and not isinstance(tensor, FakeTensor):
-            if not tensor.is_floating_point() and _is_small(tensor):
-                with unset_fake_temporarily():
+        real = not isinstance(tensor, FakeTensor)
+        if real and isinstance(fake, FakeTensor) and not tensor.is_floating_point():
+            with unset_fake_temporarily():
+                if _is_small(tensor):
                     self.follow(fake, tensor.detach().cpu())
         return cast("torch.Tensor", fake)
 

@@ -154,7 +154,7 @@ def measure(
     for number in range(warmup + iterations):
         eager_ns = eager_iteration_ns(subject)
         clock = CudaClock() if cuda else WallClock()
-        times = _by_node(lowered, _instrumented(subject, lowered, operators, clock), sum)
+        times = _by_node(lowered, instrumented_ns(subject, lowered, clock), sum)
         if number >= warmup:
             plain.append(eager_ns)
             rows.append(times)
@@ -255,9 +255,9 @@ def _by_node(
     return joined
 
 
-def _instrumented(
-    subject: Subject, lowered: LoweredGraph, operators: list[fx.Node], clock: Clock
-) -> list[int]:
+def instrumented_ns(subject: Subject, lowered: LoweredGraph, clock: Clock) -> list[int]:
+    """Run one iteration operator by operator and return what the clock says of each."""
+    operators = [op.node for op in (*lowered.forward, *lowered.backward)]
     interpreter = _Interpreter(
         lowered.joint.module, set(operators), lambda _node, operator: clock.run(operator)
     )
