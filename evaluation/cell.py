@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import os
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from typing import Any
 from slackswap import files
 from slackswap.cost_model import COST_MODEL_VERSION
 from slackswap.errors import SlackSwapError
+from slackswap.evaluation.code_identity import code_digest
 from slackswap.evaluation.sources import (
     HardwareSource,
     ProfileSource,
@@ -242,7 +242,7 @@ def _subject_identity(kind: CellKind, subject: str, parameters: str) -> dict[str
     if kind is CellKind.FACTS:
         return {"version": "1"}
     if kind is CellKind.BOUND:
-        return {"version": _source_digest("slackswap.search.bounds")}
+        return {"version": code_digest("slackswap.search.bounds")}
     try:
         planner = resolve_planner(subject, **json.loads(parameters))
     except SlackSwapError as error:
@@ -251,21 +251,10 @@ def _subject_identity(kind: CellKind, subject: str, parameters: str) -> dict[str
         "version": planner.version,
         "all_parameters": json.loads(json.dumps(parameters_of(planner), default=str)),
         # An edit without a new version must not be answered by an old result.
-        "source": _source_digest(type(planner).__module__)
+        "source": code_digest(type(planner).__module__)
         if not hasattr(planner, "function")
-        else _source_digest(planner.function.__module__),
+        else code_digest(planner.function.__module__),
     }
-
-
-@lru_cache(maxsize=512)
-def _source_digest(module: str) -> str:
-    import importlib
-
-    try:
-        source = inspect.getsource(importlib.import_module(module))
-    except (ImportError, OSError, TypeError):
-        return ""
-    return hashlib.sha256(source.encode()).hexdigest()[:16]
 
 
 def _digest(document: Mapping[str, Any]) -> str:

@@ -87,6 +87,28 @@ def test_an_edited_planner_file_is_another_planner(tmp_path: Path) -> None:
     assert keys[0] != keys[1]
 
 
+def test_what_a_planner_imports_belongs_to_its_code() -> None:
+    from slackswap.evaluation import code_identity
+
+    read: list[str] = []
+    original = code_identity._source
+    try:
+        code_identity._source = lambda name: read.append(name) or original(name)  # type: ignore
+        code_identity.code_digest.__wrapped__("slackswap.search.refine")
+    finally:
+        code_identity._source = original
+    assert {"slackswap.search.refine", "slackswap.planners.slackswap",
+            "slackswap.planners.closure"} <= set(read)
+    assert not [name for name in read if name.startswith("slackswap.evaluation")]
+
+
+def test_code_that_cannot_be_read_has_no_digest() -> None:
+    from slackswap.evaluation.code_identity import code_digest
+
+    assert code_digest("no.such.module") == ""
+    assert code_digest("slackswap.planners.trivial") != code_digest("slackswap.planners.chen")
+
+
 def test_a_planner_that_cannot_be_had_still_has_a_name() -> None:
     identity = identify(replace(CELL, subject="no-such-planner"))
     assert identity.key
