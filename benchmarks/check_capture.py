@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from slackswap.profiles.capture import measure, models
-from slackswap.profiles.capture.assemble import number_layers
+from slackswap.profiles.capture import measuring, models
+from slackswap.profiles.capture.assembly import number_layers
 from slackswap.profiles.capture.session import traced_step
 
 #: Model, attention, sequence x batch x hidden, published units, why the trace differs.
@@ -68,7 +68,7 @@ def print_times(rounds: int) -> None:
 
 
 class _Clock:
-    """As `measure.WallClock`, by any source of nanoseconds."""
+    """As `measuring.WallClock`, by any source of nanoseconds."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now, self._total = now, 0
@@ -91,7 +91,7 @@ def _pair(traced: Any, now: Callable[[], int]) -> tuple[int, int]:
     plain = now() - start
     for parameter in subject.step.parameters():
         parameter.grad = None
-    return plain, measure.instrumented_ns(subject, lowered, _Clock(now))[0]
+    return plain, measuring.instrumented_ns(subject, lowered, _Clock(now))[0]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from slackswap.profiles.capture.joint import is_backward
 from slackswap.profiles.capture.kinds import is_allocation, is_random, reads_only_shape
 from slackswap.profiles.capture.lowered import LoweredGraph, Operation
-from slackswap.profiles.capture.measure import graph_arguments
+from slackswap.profiles.capture.measuring import graph_arguments
 from slackswap.profiles.capture.target import Subject
 
 

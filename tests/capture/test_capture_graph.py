@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from slackswap.errors import SlackSwapError, SlackSwapWarning  # noqa: E402
 from slackswap.profile import Action  # noqa: E402
 from slackswap.profiles.capture import capture  # noqa: E402
-from slackswap.profiles.capture.assemble import gradient_memory, number_layers  # noqa: E402
+from slackswap.profiles.capture.assembly import gradient_memory, number_layers  # noqa: E402
 from slackswap.profiles.capture.replay import ForwardRun, check_closures  # noqa: E402
 from slackswap.profiles.capture.session import traced_step  # noqa: E402
 

@@ -16,7 +16,7 @@ from slackswap.hardware import Hardware  # noqa: E402
 from slackswap.profile import Profile  # noqa: E402
 from slackswap.profiles.capture import capture  # noqa: E402
 from slackswap.profiles.capture.link import LinkMeasurement, fit_hardware, fit_line  # noqa: E402
-from slackswap.profiles.capture.measure import WallClock, own_random_state  # noqa: E402
+from slackswap.profiles.capture.measuring import WallClock, own_random_state  # noqa: E402
 
 
 def test_a_measured_profile_says_how_it_was_measured():

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="capture needs the torch extra")
 pytest.importorskip("transformers", reason="the shipped captures need transformers")
 
 from slackswap.profiles.capture import models  # noqa: E402
-from slackswap.profiles.capture.assemble import number_layers  # noqa: E402
+from slackswap.profiles.capture.assembly import number_layers  # noqa: E402
 from slackswap.profiles.capture.session import traced_step  # noqa: E402
 
 SIZES = {
