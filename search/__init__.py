@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from slackswap.search.bounds import lower_bound
+    from slackswap.search.enumeration import Enumerate
+    from slackswap.search.feasibility import LeastBudget, least_budget
+    from slackswap.search.milp_planner import MilpPlanner
 
 _MODULE_OF = {
+    "Enumerate": "enumeration",
+    "LeastBudget": "feasibility",
+    "MilpPlanner": "milp_planner",
+    "least_budget": "feasibility",
     "lower_bound": "bounds",
 }
 
-__all__ = ["lower_bound"]
+__all__ = ["Enumerate", "LeastBudget", "MilpPlanner", "least_budget", "lower_bound"]
 
 
 def __getattr__(name: str) -> Any:
