@@ -135,6 +135,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def run() -> None:
     """Run the command line of this process and leave it with an exit code."""
+    # So that `--planner my_module:Name` finds a module of this folder. Last, so that no file here
+    # takes the place of an installed module.
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
     sys.exit(main(sys.argv[1:]))
 
 

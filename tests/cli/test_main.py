@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 
@@ -117,6 +118,7 @@ def test_debug_shows_the_traceback(here, monkeypatch):
 
 def test_run_leaves_with_the_code_of_the_command(here, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["slackswap", "plan", "small.json", "-b", "what"])
+    monkeypatch.setattr(sys, "path", list(sys.path))
     with pytest.raises(SystemExit) as left:
         entry.run()
     assert left.value.code == 2
@@ -150,3 +152,21 @@ def test_one_object_and_nothing_else_on_standard_output(here):
         capture_output=True, text=True, check=True,
     )
     assert json.loads(done.stdout)["profile"] == "small"
+
+
+def test_a_module_of_this_folder_is_found_and_shadows_nothing(here):
+    script = Path(sys.executable).with_name("slackswap")
+    if not script.exists():
+        pytest.skip("the command is not installed beside the interpreter")
+    Path("own_module.py").write_text(
+        "from slackswap import Plan\n"
+        "def plan_it(problem, *, rng, time_limit, report):\n    return Plan()\n"
+    )
+    Path("json.py").write_text("raise SystemExit('shadowed')\n")
+    done = subprocess.run(
+        [str(script), "plan", "small.json", "-b", "100%", "-p", "own_module:plan_it", "--bound",
+         "none"],
+        capture_output=True, text=True, check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "plan-it" in done.stdout
