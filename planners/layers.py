@@ -48,16 +48,14 @@ def layers_of(profile: Profile, granularity: Granularity = "layer") -> tuple[Lay
     profile : Profile
         The iteration.
     granularity : {"layer", "op"}
-        The profile's own layers (runs of ops with one layer number; an op without one is a layer
-        by itself), or every op.
+        The profile's own layers: runs of ops with one layer number, or without any. Or every op,
+        also where no op has a number.
     """
+    by_op = granularity == "op" or all(op.layer is None for op in profile.forward)
     starts = [
         i
         for i, op in enumerate(profile.forward)
-        if granularity == "op"
-        or i == 0
-        or op.layer is None
-        or op.layer != profile.forward[i - 1].layer
+        if by_op or i == 0 or op.layer != profile.forward[i - 1].layer
     ]
     stretches = [
         range(start, end)
@@ -65,7 +63,7 @@ def layers_of(profile: Profile, granularity: Granularity = "layer") -> tuple[Lay
     ]
     owner = (
         forward_of_backward(profile)
-        if granularity == "op"
+        if by_op
         else _layer_of_backward(profile, stretches)
     )
     # Layers run backward in reverse order: a stray op counts to the layer that is under way.
@@ -144,9 +142,10 @@ def is_of(op: ForwardOp | BackwardOp, kinds: Collection[str]) -> bool:
 
 
 def repeated(profile: Profile, layers: tuple[Layer, ...]) -> list[int]:
-    """Return which layers are the blocks of a network: the most frequent sequence of op kinds.
+    """Return which layers are the blocks of a network.
 
-    Where none repeats, all but the last are.
+    From the first to the last of those with the most frequent sequence of op kinds; where none
+    repeats, all but the last.
     """
     kinds = [tuple(profile.forward[op].kind for op in layer.forward) for layer in layers]
     counts = Counter(kinds)
@@ -154,7 +153,8 @@ def repeated(profile: Profile, layers: tuple[Layer, ...]) -> list[int]:
         return list(range(len(layers) - 1))
     # Ties go to the longer block: more of the network.
     commonest = max(counts, key=lambda sequence: (counts[sequence], len(sequence)))
-    return [n for n, sequence in enumerate(kinds) if sequence == commonest]
+    last = len(kinds) - 1 - kinds[::-1].index(commonest)
+    return list(range(kinds.index(commonest), last + 1))
 
 
 def boundaries(profile: Profile, layers: tuple[Layer, ...]) -> list[Ints]:

@@ -50,8 +50,8 @@ Solver = Callable[[list[float], list[float], float], tuple[float, list[int], lis
 #: Steps of the partitioner's Pareto curve, and the finest budget tried.
 _CURVE, _GRID = 20, 320
 
-#: Cells that the table of the dynamic programme may have: 10,001 weights a row, 4 bytes a cell.
-_MAX_DP_ITEMS = 20_000
+#: Rows that the table of the dynamic programme may have: 10,001 weights a row, 4 bytes a cell.
+_MAX_DP_ITEMS = 5_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,32 +74,40 @@ class SelectiveCheckpointing:
         internals = [
             attention_internals(problem.profile, scorer.graph, layer) for layer in segments.layers
         ]
-        blocks = [n for n, tensors in enumerate(internals) if len(tensors)]
-        partial = [len(blocks)] if self.every_block else list(range(1, len(blocks) + 1))
-        steps = [(0, 0), *((n, 0) for n in partial if n)]
-        # Blocks in order; what is no block, such as an embedding, only when all blocks are gone.
+        opened = [n for n, tensors in enumerate(internals) if len(tensors)]
+        deadline = deadline_of(time_limit)
         last = len(segments.layers) - 1
-        whole = [n for n in repeated(problem.profile, segments.layers) if n < last]
-        whole += [n for n in range(last) if n not in whole]
-        steps += [(len(blocks), n) for n in range(1, len(whole) + 1)]
+        leading = list(range(last))
+        blocks = [n for n in repeated(problem.profile, segments.layers) if n < last]
+        # Blocks in order, and what is no block only when all of them are gone; or simply from the
+        # first layer on, where it is the stem that saves most.
+        orders = [[*blocks, *(n for n in leading if n not in blocks)], leading]
+        partial = [len(opened)] if self.every_block else list(range(1, len(opened) + 1))
+        steps = [(0, 0), *((n, 0) for n in partial if n)]
+        steps += [(len(opened), n) for n in range(1, last + 1)]
 
-        def codes_of(step: int) -> Codes:
-            opened, recomputed = steps[step]
-            inside = whole[:recomputed]
+        def codes_of(step: int, order: Sequence[int]) -> Codes:
+            count, whole = steps[step]
+            inside = order[:whole]
             ends = {end for n in inside for end in (n - 1, n) if 0 <= end < last}
             codes = segments.recomputed(ends, inside)
-            for n in blocks[:opened]:
+            for n in opened[:count]:
                 codes[internals[n]] = RECOMPUTE
             return permitted(scorer, codes)
 
-        def fits(numbers: Sequence[int]) -> Bools:
-            return scorer.score(np.array([codes_of(number) for number in numbers])).feasible
+        def first(order: Sequence[int]) -> int | None:
+            def fits(numbers: Sequence[int]) -> Bools:
+                codes = np.array([codes_of(number, order) for number in numbers])
+                return scorer.score(codes).feasible
 
-        step = first_fitting(len(steps), fits, deadline=deadline_of(time_limit))
-        if step is None:
+            return first_fitting(len(steps), fits, deadline=deadline)
+
+        found = [(step, order) for order in orders if (step := first(order)) is not None]
+        if not found:
             raise out_of_reach(problem, "recomputing attention, then blocks")
+        step, order = min(found, key=lambda answer: answer[0])
         report(attention_blocks=steps[step][0], whole_blocks=steps[step][1])
-        return scorer.decode(codes_of(step))
+        return scorer.decode(codes_of(step, order))
 
 
 def attention_internals(profile: Profile, graph: Graph, layer: Layer) -> Ints:

@@ -205,7 +205,8 @@ def vdnn_plan(
     layer_of_op = np.zeros(graph.n_forward, dtype=np.int64)
     for n, layer in enumerate(layers):
         layer_of_op[layer.forward.start : layer.forward.stop] = n
-    heavy = np.array([is_of(op, heavy_kinds(profile)) for op in profile.forward], dtype=np.bool_)
+    convolutions = heavy_kinds(profile)
+    heavy = np.array([is_of(op, convolutions) for op in profile.forward], dtype=np.bool_)
 
     moves = swappable(scorer) & (graph.last_forward_use > graph.producer)
     if policy == "none":

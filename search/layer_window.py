@@ -16,10 +16,11 @@ Transformers
     whether or not backward reads it, so that no recomputation reaches into another layer; only
     where that does not fit, as in nets whose layers are single ops, it may be recomputed. One
     decision a forward op, for all it saves; its price includes the intermediates on the way. The
-    forward pass is held to the budget as well. Whole decisions: of what does not stay, offload
-    while the window has room, by share or by price a byte, whichever adds less time; recompute
-    the rest; at last keep again, dearest first, while the plan fits. Kindest reading of the
-    copies: out as soon as written, back as early as memory allows. In drafts of the policy the
+    forward pass is held to the budget as well. Where layers are long and what is in use anywhere in
+    one does not fit at once, memory is modelled op by op. Whole decisions: of what does not stay,
+    offload while the window has room, by share or by price a byte, whichever adds less time;
+    recompute the rest; at last keep again, dearest first, while the plan fits. Kindest reading of
+    the copies: out as soon as written, back as early as memory allows. In drafts of the policy the
     window of a layer was all the time after it: ``window="suffix"``.
 
 Beyond the plan language
@@ -49,7 +50,7 @@ from slackswap.problem import Problem
 _ROUNDS = 12
 
 #: Layers times saved tensors up to which the programme is stated.
-_MAX_CELLS = 20_000_000
+_MAX_CELLS = 1_000_000
 
 #: A share below this is none: the solver's own tolerance.
 _SHARE = 1e-6
@@ -97,17 +98,21 @@ class LayerWindow:
         as_it_is = permitted(scorer, scorer.default)
         if scorer.score(as_it_is).feasible[0]:
             return scorer.decode(as_it_is)
-        size = len(layers_of(problem.profile)) * int(scorer.graph.is_saved.sum())
-        if size > _MAX_CELLS:
+        layers, saved = layers_of(problem.profile), int(scorer.graph.is_saved.sum())
+        if len(layers) * saved > _MAX_CELLS:
             raise Skipped(
-                f"the programme would have {size} coefficients of memory",
+                f"the programme would have {len(layers)} times {saved} coefficients of memory",
                 where="planner 'layer-window'", fix="use a planner by rule",
             )
+        places = [layers]
+        if len(problem.profile.forward) * saved <= _MAX_CELLS:
+            places.append(layers_of(problem.profile, "op"))
         for store_boundaries in (True, False):
-            model = _Model(scorer, self.window, store_boundaries=store_boundaries)
-            codes = self._solved(model, deadline, report)
-            if codes is not None:
-                return scorer.decode(codes)
+            for where in places:
+                model = _Model(scorer, self.window, where, store_boundaries=store_boundaries)
+                codes = self._solved(model, deadline, report)
+                if codes is not None:
+                    return scorer.decode(codes)
         raise out_of_reach(problem, "the linear programme of layer windows")
 
     def _solved(self, model: _Model, deadline: float | None, report: Report) -> Codes | None:
@@ -143,7 +148,12 @@ class _Model:
     """Items (forward ops with what they save), their prices, and the rows of the programme."""
 
     def __init__(
-        self, scorer: Scorer, window: Literal["layer", "suffix"], *, store_boundaries: bool
+        self,
+        scorer: Scorer,
+        window: Literal["layer", "suffix"],
+        places: tuple[Layer, ...],
+        *,
+        store_boundaries: bool,
     ) -> None:
         graph, profile = scorer.graph, scorer.problem.profile
         self.scorer = scorer
@@ -169,7 +179,9 @@ class _Model:
         self.out_ns = np.array([scorer.d2h_ns[t].sum() for t in self.tensors], dtype=np.float64)
         self.in_ns = np.array([scorer.h2d_ns[t].sum() for t in self.tensors], dtype=np.float64)
         self.nbytes = np.array([graph.nbytes[t].sum() for t in self.tensors], dtype=np.float64)
-        self.fixed, self.away = _memory_rows(graph, self.layers, self.item_of, len(self.items))
+        self.fixed, self.away = _memory_rows(
+            graph, places, _reads(graph, self.layers), self.item_of, len(self.items)
+        )
         self.windows = self._windows(window)
 
     def _windows(self, window: str) -> list[tuple[Any, float, float]]:
@@ -282,23 +294,23 @@ class _Model:
 
 
 def _memory_rows(
-    graph: Graph, layers: tuple[Layer, ...], item_of: Ints, count: int
+    graph: Graph, places: tuple[Layer, ...], reads: tuple[Ints, Ints], item_of: Ints, count: int
 ) -> tuple[Any, Any]:
-    """Return, for each layer there and back, the bytes in any case and those that may be away.
+    """Return, for each place there and back, the bytes in any case and those that may be away.
 
     Returns
     -------
     fixed : float64[rows]
-        Inputs, workspace and tensors in use, at the layer's fullest op.
+        Inputs, workspace and tensors in use, at the place's fullest op.
     away : float64[rows, items]
-        Bytes of each item that stay only if kept: idle before, during and after the layer.
+        Bytes of each item that stay only if kept: idle before, during and after the place.
     """
     fixed, away = [], []
     moved = np.flatnonzero(item_of >= 0)
     written = np.flatnonzero(~graph.is_input)
-    first_read, last_read = _reads(graph, layers)
-    for layer in layers:
-        start, stop = layer.forward.start, layer.forward.stop
+    first_read, last_read = reads
+    for place in places:
+        start, stop = place.forward.start, place.forward.stop
         idle = moved[graph.last_forward_use[moved] < start]
         busy = written[
             (graph.producer[written] < stop) & (graph.last_forward_use[written] >= start)
@@ -314,19 +326,19 @@ def _memory_rows(
                     ]
                 ].sum()
             )
-            for op in layer.forward
+            for op in place.forward
         )
         fixed.append(float(graph.input_bytes + level))
         away.append(_by_item(graph, idle, item_of, count))
-    for layer in layers:
-        if not len(layer.backward):
+    for place in places:
+        if not len(place.backward):
             continue
-        idle = moved[first_read[moved] >= layer.backward.stop]
-        busy = moved[first_read[moved] < layer.backward.stop]
+        idle = moved[first_read[moved] >= place.backward.stop]
+        busy = moved[first_read[moved] < place.backward.stop]
         level = max(
             int(graph.backward_workspace[op])
             + int(graph.nbytes[busy[last_read[busy] >= op]].sum())
-            for op in layer.backward
+            for op in place.backward
         )
         fixed.append(float(graph.input_bytes + level))
         away.append(_by_item(graph, idle, item_of, count))
