@@ -17,6 +17,7 @@ from benchmarks.tables import VERDICT, Column, Goal, Row, Table, count, seconds,
 from benchmarks.timing import best_of, fresh_process, once
 from slackswap.cost_model import reference
 from slackswap.cost_model.engine import RECOMPUTE, SWAP, Codes, Scorer, warm_up
+from slackswap.plan import Plan
 from slackswap.planners.slackswap import SlackSwap
 from slackswap.problem import Problem
 from slackswap.profile import Profile
@@ -78,11 +79,8 @@ def _throughput(scale: Scale) -> Table:
         chosen = fitting if len(fitting) else codes
         rate = _rate(scorer, chosen, scale.repeats, jobs=1)
         few = [scorer.decode(row) for row in chosen[:_REFERENCE_PLANS]]
-        by_reference = best_of(
-            scale.repeats, lambda p=problem, plans=few: [reference.simulate(p, x) for x in plans],
-            time.thread_time,
-        ) / len(few)
-        row = {
+        by_reference = _reference_s(problem, few, scale.repeats)
+        row: dict[str, Any] = {
             "profile": name,
             "ops": scorer.graph.n_forward + scorer.graph.n_backward,
             "plans": len(chosen),
@@ -111,6 +109,14 @@ def _rate(scorer: Scorer, codes: Codes, repeats: int, *, jobs: int) -> float:
     # A core shared with other work is not a whole core: one thread is timed by what it used.
     clock = time.thread_time if jobs == 1 else time.perf_counter
     return len(codes) / best_of(repeats, lambda: scorer.score(codes, jobs=jobs), clock)
+
+
+def _reference_s(problem: Problem, plans: list[Plan], repeats: int) -> float:
+    def work() -> None:
+        for plan in plans:
+            reference.simulate(problem, plan)
+
+    return best_of(repeats, work, time.thread_time) / len(plans)
 
 
 def _growth(scale: Scale) -> Table:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from benchmarks.scale import (
     library_problem,
 )
 from benchmarks.tables import VERDICT, Column, Goal, Row, Table, count, percent, seconds
+from benchmarks.timing import Watch
 from slackswap.cost_model.engine import simulate
 from slackswap.errors import Infeasible
 from slackswap.plan import Plan
@@ -83,11 +83,9 @@ def quickest(problem: Problem, name: str, repeats: int) -> Run:
 
 def _timed(problem: Problem, planner: Planner) -> Run:
     report, plan = Report(), None
-    used, started = time.process_time(), time.perf_counter()
-    with suppress(Infeasible):
+    with Watch() as watch, suppress(Infeasible):
         plan = planner.plan(problem, rng=random.Random(0), time_limit=None, report=report)
-    return Run(time.perf_counter() - started, time.process_time() - used, plan,
-               report.statistics.get("evaluations"))
+    return Run(watch.wall_s, watch.cpu_s, plan, report.statistics.get("evaluations"))
 
 
 def _models(scale: Scale) -> Table:
