@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from dataclasses import replace
 from math import ceil
@@ -9,7 +10,10 @@ from math import ceil
 import numpy as np
 
 from slackswap.bound import Bound, BoundMethod
-from slackswap.errors import SolverFailed
+from slackswap.cost_model.engine import Scorer
+from slackswap.errors import Infeasible, SolverFailed
+from slackswap.planner import Report
+from slackswap.planners.slackswap import SlackSwap
 from slackswap.problem import Problem
 from slackswap.search.enumeration import enumerate_plans, enumeration_bound
 from slackswap.search.milp.data import EVERY_PLAN, Restriction
@@ -17,6 +21,7 @@ from slackswap.search.milp.exact import dual_bound
 from slackswap.search.milp.linear import Floats
 from slackswap.search.milp.memory import necessary_budget, op_need
 from slackswap.search.milp.model import PlanModel, build_model
+from slackswap.search.milp.plans import hint_of
 from slackswap.search.milp.solve import (
     SOLVER_TOLERANCE,
     Answer,
@@ -99,9 +104,12 @@ def lower_bound(
         problem, Restriction(allow_swap, allow_recompute), solver=name, time_limit=time_limit
     )
     if chosen is BoundMethod.MILP and bound.status is not Status.INFEASIBLE:
-        bound, _ = integer_bound(
-            model, bound, solver=name, time_limit=time_limit, relative_gap=relative_gap, seed=seed
-        )
+        left = None if time_limit is None else time_limit - (time.perf_counter() - started)
+        if left is None or left > 0:
+            bound, _ = integer_bound(
+                model, bound, solver=name, time_limit=left, relative_gap=relative_gap, seed=seed,
+                hint=_rule_hint(model),
+            )
     return replace(bound, method=chosen, runtime_s=time.perf_counter() - started)
 
 
@@ -220,7 +228,7 @@ def integer_bound(
     time_limit: float | None = None,
     relative_gap: float = 1e-3,
     seed: int = 0,
-    hint: np.ndarray[tuple[int], np.dtype[np.float64]] | None = None,
+    hint: Floats | None = None,
 ) -> tuple[Bound, Answer | None]:
     """Bound by the MILP, as the solver reports it, never below the LP bound.
 
@@ -265,6 +273,17 @@ def integer_bound(
         runtime_s=linear.runtime_s + answer.runtime_s,
         note=answer.note,
     ), answer
+
+
+def _rule_hint(model: PlanModel) -> Floats | None:
+    """Return the plan of SlackSwap's rule: with a good plan at hand the solver prunes at once."""
+    data = model.data
+    rule = SlackSwap(swap=data.restriction.allow_swap, recompute=data.restriction.allow_recompute)
+    try:
+        plan = rule.plan(data.problem, rng=random.Random(0), time_limit=None, report=Report())
+    except Infeasible:
+        return None
+    return hint_of(model, Scorer(data.problem).encode(plan))
 
 
 def _confirmed(model: PlanModel, answer: Answer) -> Bound:

@@ -132,14 +132,18 @@ def least_budget(problem: Problem, *, time_limit: float | None = None) -> LeastB
     deadline = None if time_limit is None else started + 2 * time_limit
     shown, codes = _least_shown(problem, proven, deadline)
     profile = problem.profile
-    ops = {Phase.FORWARD: profile.forward, Phase.BACKWARD: profile.backward}.get(need.phase, ())
+    names = {
+        Phase.INPUTS: [""],
+        Phase.FORWARD: [op.name for op in profile.forward],
+        Phase.BACKWARD: [op.name for op in profile.backward],
+    }[need.phase]
     return LeastBudget(
         proven_bytes=proven,
         shown_bytes=shown,
         plan=None if codes is None else Scorer(problem).decode(codes),
         phase=need.phase,
         op_index=need.op,
-        op=ops[need.op].name if ops else "",  # type: ignore[index]
+        op=names[need.op],
         shares=_shares(data, need),
     )
 
@@ -177,7 +181,7 @@ def _extreme_plans(problem: Problem) -> list[Codes]:
     """Plans that move everything out, one way or the other."""
     scorer = Scorer(problem)
     saved = scorer.graph.is_saved
-    plans = []
+    plans: list[Codes] = []
     for wanted in (
         np.where(saved, SWAP, scorer.default),
         np.where(scorer.graph.is_input, KEEP, SWAP),

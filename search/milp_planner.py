@@ -199,7 +199,7 @@ class _Attempt:
             ):
                 return
             budget = model.data.problem.budget_bytes
-            model = self.with_less_memory(model, short or budget // 200)
+            model = self.with_less_memory(model, short or budget // 1000)
             if op_need(model.data).nbytes > model.data.problem.budget_bytes:
                 return
 

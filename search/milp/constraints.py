@@ -334,7 +334,8 @@ class Constraints:
 
 def _at_most(rate: float, durations: Ints) -> Floats:
     """Bytes that a link can move, rounded up."""
-    return np.nextafter(rate * durations, np.inf)
+    most: Floats = np.nextafter(rate * durations, np.inf)
+    return most
 
 
 def _within(lengths: Ints) -> Ints:

@@ -53,4 +53,4 @@ def dual_bound(model: LinearModel, duals: NDArray[np.float64]) -> Fraction:
     for cost, low, high in zip(reduced, model.lower.tolist(), model.upper.tolist(), strict=True):
         if cost:
             total += cost * Fraction(low if cost > 0 else high)
-    return total / 2**_DUAL_BITS + Fraction(model.offset)
+    return total / Fraction(2**_DUAL_BITS) + Fraction(model.offset)

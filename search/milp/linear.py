@@ -7,7 +7,7 @@ the one that the exact dual evaluation reads, are the same numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -174,12 +174,17 @@ class ModelBuilder:
         """Enter coefficients; entries of the same place add up."""
         self._entries.append((rows, columns, _filled(values, len(rows))))
 
-    def shift(self, rows: Ints, constant: Floats) -> None:
+    def shift(self, rows: Ints, constant: Ints | Floats) -> None:
         """Add a constant to both bounds of rows of one family."""
-        for block, (lower, upper, _) in zip(self._row_blocks, self._rows, strict=True):
-            if block.start <= rows[:1].sum() < block.stop:
-                lower[rows - block.start] += constant
-                upper[rows - block.start] += constant
+        if not len(rows):
+            return
+        number = next(
+            number for number, block in enumerate(self._row_blocks) if rows[0] < block.stop
+        )
+        lower, upper, _ = self._rows[number]
+        place = rows - self._row_blocks[number].start
+        lower[place] += constant
+        upper[place] += constant
 
     def add_cost(self, columns: Ints, cost: ArrayLike) -> None:
         """Add to the objective."""
@@ -191,21 +196,26 @@ class ModelBuilder:
 
     def build(self, offset: float) -> LinearModel:
         """Return the model."""
-        lower, upper, cost, integer, column_unit = _joined(self._columns, 5)
-        row_lower, row_upper, row_unit = _joined(self._rows, 3)
-        rows, columns, values = _merged(*_joined(self._entries, 3), n_columns=max(1, len(lower)))
+        columns = tuple(zip(*self._columns, strict=True))
+        row_parts = tuple(zip(*self._rows, strict=True))
+        entries = tuple(zip(*self._entries, strict=True))
+        lower, upper, cost = (_joined(parts) for parts in columns[:3])
+        rows, places, values = (
+            np.concatenate(entries[0]), np.concatenate(entries[1]), _joined(entries[2])
+        )
+        rows, places, values = _merged(rows, places, values, n_columns=max(1, len(lower)))
         return LinearModel(
             rows=rows,
-            columns=columns,
+            columns=places,
             values=values,
-            row_lower=row_lower,
-            row_upper=row_upper,
+            row_lower=_joined(row_parts[0]),
+            row_upper=_joined(row_parts[1]),
             lower=lower,
             upper=upper,
             cost=cost,
-            integer=integer.astype(np.bool_),
-            row_unit=row_unit.astype(np.int64),
-            column_unit=column_unit.astype(np.int64),
+            integer=np.concatenate(columns[3]),
+            row_unit=np.concatenate(row_parts[2]),
+            column_unit=np.concatenate(columns[4]),
             offset=offset,
             row_blocks=tuple(self._row_blocks),
             column_blocks=tuple(self._column_blocks),
@@ -228,19 +238,17 @@ def _filled(values: ArrayLike, count: int) -> Floats:
     return np.array(np.broadcast_to(np.asarray(values, dtype=np.float64), (count,)))
 
 
-def _joined(parts: list[tuple[NDArray[np.generic], ...]] | list, width: int) -> list[NDArray]:  # type: ignore[type-arg]
-    if not parts:
-        return [np.zeros(0) for _ in range(width)]
-    return [np.concatenate(pieces) for pieces in zip(*parts, strict=True)]
+def _joined(parts: Sequence[Floats]) -> Floats:
+    joined: Floats = np.concatenate(parts)
+    return joined
 
 
 def _merged(
     rows: Ints, columns: Ints, values: Floats, *, n_columns: int
 ) -> tuple[Ints, Ints, Floats]:
     """Sort by place and add up the entries of each; the sums are exact, being of few numbers."""
-    places, owner = np.unique(rows.astype(np.int64) * n_columns + columns, return_inverse=True)
+    places, owner = np.unique(rows * n_columns + columns, return_inverse=True)
     sums = np.bincount(owner, weights=values, minlength=len(places)).astype(np.float64)
     used = sums != 0
-    place: Callable[[int], tuple[Ints, Ints]] = lambda n: np.divmod(places[used], n)  # noqa: E731
-    row, column = place(n_columns)
-    return row.astype(np.int64), column.astype(np.int64), sums[used]
+    row, column = np.divmod(places[used], n_columns)
+    return row, column, sums[used]

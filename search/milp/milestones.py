@@ -160,8 +160,8 @@ class MilestoneConstraints:
         self.builder.put(place[pending], variables.swap[pending], 1.0)
         back = pending[milestone.back[pending] >= 0]
         self.builder.put(place[back], milestone.back[back], -1.0)
-        self.builder.shift(rows, np.bincount(place[read] - rows[0], minlength=len(rows))
-                           if len(rows) else np.zeros(0))
+        if len(rows):
+            self.builder.shift(rows, np.bincount(place[read] - rows[0], minlength=len(rows)))
 
     def remade_is_retained(self, milestone: Milestone) -> None:
         """State that a recomputed saved tensor whose producer ran is in memory."""
