@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from slackswap import files
 from slackswap.cost_model.engine import Codes
 from slackswap.errors import InvalidFile
 from slackswap.problem import Problem
-from slackswap.schemas.documents import validated
 from slackswap.search.genetic.population import Grade, Individual
 from slackswap.search.genetic.space import Space
 from slackswap.search.genetic.state import Settings, State
@@ -88,7 +87,8 @@ class Checkpoint:
             "profile_sha256": problem.profile.sha256,
             "hardware": problem.hardware.to_dict(),
             "budget_bytes": problem.budget_bytes,
-            "settings": tuned,
+            # As JSON has it: lists, not tuples.
+            "settings": json.loads(json.dumps(tuned)),
             "seeds": [_digits(genome) for genome in starts],
             "random": hashlib.sha256(files.canonical_json([version, list(words)])).hexdigest(),
         })
@@ -126,7 +126,7 @@ class Checkpoint:
         }, separators=(",", ":")) + "\n")
 
     def _restored(self, document: Any, space: Space) -> State:
-        fields = validated(_StateDocument, document, InvalidFile)
+        fields = _checked(document)
         for name, value in self.identity.items():
             if fields.identity.get(name) != value:
                 raise InvalidFile(
@@ -145,6 +145,18 @@ class Checkpoint:
         for record in fields.logbook:
             state.logbook.record(**record)
         return state
+
+
+def _checked(document: Any) -> _StateDocument:
+    try:
+        return _StateDocument.model_validate(document)
+    except ValidationError as failure:
+        first = failure.errors(include_url=False)[0]
+        raise InvalidFile(
+            f"is no checkpoint of a genetic search: {first['msg'][0].lower()}{first['msg'][1:]}",
+            where=".".join(str(part) for part in first["loc"]),
+            fix="give another file, or remove this one to begin anew",
+        ) from None
 
 
 def _generator(words: Sequence[int]) -> random.Random:

@@ -15,7 +15,13 @@ from deap import base
 from slackswap.cost_model.engine import Codes, Scorer
 from slackswap.problem import Problem
 from slackswap.search.genetic.checkpoint import Checkpoint
-from slackswap.search.genetic.operators import cross, mutate, random_genome
+from slackswap.search.genetic.operators import (
+    CROSSOVERS,
+    MUTATIONS,
+    cross,
+    mutate,
+    random_genome,
+)
 from slackswap.search.genetic.population import (
     Grade,
     Individual,
@@ -25,8 +31,9 @@ from slackswap.search.genetic.population import (
 from slackswap.search.genetic.space import Space
 from slackswap.search.genetic.state import Settings, State
 
-#: Attempts at each new candidate before the neighbourhood counts as exhausted.
-_PATIENCE = 50
+#: Known candidates drawn in a row until a generation is left as it is; one that then holds no new
+#: candidate ends the search.
+_PATIENCE = 100
 
 
 class Stop(StrEnum):
@@ -137,7 +144,7 @@ def evolve(
             if best.grade[0] == 0 and best.grade != told:
                 told = best.grade
                 on_incumbent(space.codes([best.genome])[0], told[1])
-        stopped = _reason_to_stop(state, settings, problem, watch)
+        stopped = _reason_to_stop(state, settings, problem, space, watch)
         if stopped is not None:
             break
         room = settings.evaluations - len(state.memo)
@@ -175,8 +182,10 @@ class _Watch:
 def _toolbox(scorer: Scorer, space: Space, settings: Settings, rng: random.Random) -> base.Toolbox:
     toolbox = base.Toolbox()
     toolbox.register("random", random_genome, space, rng)
-    toolbox.register("mutate", mutate, space=space, rng=rng)
-    toolbox.register("mate", cross, space=space, rng=rng)
+    toolbox.register("mutate", mutate, space=space, rng=rng,
+                     mutations=[MUTATIONS[name] for name in settings.mutations])
+    toolbox.register("mate", cross, space=space, rng=rng,
+                     crossovers=[CROSSOVERS[name] for name in settings.crossovers])
     toolbox.register("parent", _parent, rng=rng)
     toolbox.register("vary", _vary, toolbox=toolbox, crossover=settings.crossover, rng=rng)
     toolbox.register("evaluate", grade_genomes, scorer=scorer, space=space, jobs=settings.jobs)
@@ -211,19 +220,21 @@ def _draw(
 ) -> list[Individual]:
     """Draw candidates never scored before: the first generation, or children of the population."""
     drawn: dict[bytes, Individual] = {}
-    waiting = list(starts) if not state.population else []
-    for _ in range(_PATIENCE * wanted + len(waiting)):
-        # Seeds come first and all of them, however small the population.
+    misses = 0
+    # Seeds come first and all of them, however small the population.
+    waiting = [] if state.population else list(reversed(starts))
+    while waiting or (len(drawn) < wanted and misses < _PATIENCE):
         if waiting:
-            genome = waiting.pop(0)
-        elif len(drawn) >= wanted:
-            break
+            genome = waiting.pop()
         else:
             genome = toolbox.vary(state.population) if state.population else toolbox.random()
         state.proposed += 1
         candidate = Individual(genome)
-        if candidate.key not in state.memo:
-            drawn.setdefault(candidate.key, candidate)
+        if candidate.key in state.memo or candidate.key in drawn:
+            misses += 1
+        else:
+            drawn[candidate.key] = candidate
+            misses = 0
     return list(drawn.values())
 
 
@@ -259,7 +270,7 @@ def _statistics(state: State, grades: Sequence[Grade]) -> dict[str, Any]:
 
 
 def _reason_to_stop(
-    state: State, settings: Settings, problem: Problem, watch: _Watch
+    state: State, settings: Settings, problem: Problem, space: Space, watch: _Watch
 ) -> Stop | None:
     late = watch.is_late()
     if not state.population:
@@ -268,6 +279,8 @@ def _reason_to_stop(
         return Stop.EVALUATIONS
     if state.population[0].grade == (0, problem.profile.duration_ns):
         return Stop.OPTIMAL
+    if len(state.memo) == space.size:
+        return Stop.EXHAUSTED
     return Stop.TIME if late else None
 
 

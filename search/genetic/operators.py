@@ -8,7 +8,7 @@ the referee to say.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -50,13 +50,13 @@ def point(genome: Codes, space: Space, rng: random.Random) -> None:
 
 def run_of_role(genome: Codes, space: Space, rng: random.Random) -> None:
     """Give a run of layers one action in one role; at times every second or third layer only."""
-    genes = _run(rng.choice(space.roles), rng)
+    genes = _run(_role(space, rng), rng)
     _assign(genome, space, genes, rng.randrange(3))
 
 
 def shift(genome: Codes, space: Space, rng: random.Random) -> None:
     """Move a border between two actions along a role."""
-    genes = rng.choice(space.roles)
+    genes = _role(space, rng)
     codes = genome[genes]
     borders = np.flatnonzero(codes[1:] != codes[:-1])
     if not len(borders):
@@ -89,10 +89,15 @@ def exchange(genome: Codes, space: Space, rng: random.Random) -> None:
 
 def exchange_runs(genome: Codes, space: Space, rng: random.Random) -> None:
     """Let two roles exchange their actions along a run of layers."""
-    if not len(space.site) or space.site.shape[1] < 2:
+    if not len(space.site):
         exchange(genome, space, rng)
         return
-    first, second = rng.sample(range(space.site.shape[1]), 2)
+    # Two roles that meet in some layer.
+    here = np.flatnonzero(space.site[rng.randrange(len(space.site))] >= 0)
+    if len(here) < 2:
+        exchange(genome, space, rng)
+        return
+    first, second = here[rng.sample(range(len(here)), 2)]
     rows = _run(np.arange(len(space.site), dtype=np.intp), rng)
     pairs = space.site[rows][:, [first, second]]
     pairs = pairs[(pairs >= 0).all(axis=1)]
@@ -118,7 +123,7 @@ def copy_layer(genome: Codes, space: Space, rng: random.Random) -> None:
 
 def thin(genome: Codes, space: Space, rng: random.Random) -> None:
     """Give a random share of those genes of a role that share an action another one."""
-    genes = rng.choice(space.roles)
+    genes = _role(space, rng)
     code = int(genome[genes[rng.randrange(len(genes))]])
     genes = genes[genome[genes] == code]
     share = rng.random()
@@ -151,14 +156,20 @@ def by_gene(first: Codes, second: Codes, space: Space, rng: random.Random) -> No
 # ---------------------------------------------------------------------- all of them
 
 #: Drawn with equal chance. `docs/genetic-search.md` shows what the search loses without each.
-MUTATIONS: tuple[Mutation, ...] = (
-    point, run_of_role, shift, exchange, exchange_runs, copy_layer, thin,
-)
-CROSSOVERS: tuple[Crossover, ...] = (by_role, by_place, by_gene)
+MUTATIONS: Mapping[str, Mutation] = {
+    "point": point,
+    "run": run_of_role,
+    "shift": shift,
+    "exchange": exchange,
+    "exchange-runs": exchange_runs,
+    "copy-layer": copy_layer,
+    "thin": thin,
+}
+CROSSOVERS: Mapping[str, Crossover] = {"role": by_role, "place": by_place, "gene": by_gene}
 
 
 def mutate(
-    genome: Codes, *, space: Space, rng: random.Random, mutations: Sequence[Mutation] = MUTATIONS
+    genome: Codes, *, space: Space, rng: random.Random, mutations: Sequence[Mutation]
 ) -> None:
     """Apply one mutation, and with falling chance more: some changes pay only together."""
     rng.choice(mutations)(genome, space, rng)
@@ -172,7 +183,7 @@ def cross(
     *,
     space: Space,
     rng: random.Random,
-    crossovers: Sequence[Crossover] = CROSSOVERS,
+    crossovers: Sequence[Crossover],
 ) -> None:
     """Apply one crossover."""
     rng.choice(crossovers)(first, second, space, rng)
@@ -187,6 +198,11 @@ def _few(rng: random.Random) -> int:
     while rng.random() < 0.5:
         count += 1
     return count
+
+
+def _role(space: Space, rng: random.Random) -> Genes:
+    """Draw a role, the large ones more often."""
+    return space.roles[int(space.role[rng.randrange(len(space))])]
 
 
 def _run(genes: Genes, rng: random.Random) -> Genes:

@@ -69,7 +69,7 @@ class Genetic:
         outcome = _search(self, problem, rng, (), time_limit, report, scorer)
         if outcome.grade[0]:
             raise _nothing_fits(outcome)
-        return scorer.decode(without_unread(problem, outcome.best))
+        return scorer.decode(without_idle(problem, outcome.best))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,8 @@ class GeneticSeeded(Genetic):
 
     def __post_init__(self) -> None:
         # A list, as JSON has it, is as good as a tuple; one name needs neither.
-        names = (self.seeds,) if isinstance(self.seeds, str) else tuple(self.seeds)
+        given: object = self.seeds
+        names = (given,) if isinstance(given, str) else tuple(self.seeds)
         object.__setattr__(self, "seeds", names)
 
     def warm_up(self) -> None:
@@ -129,14 +130,14 @@ class GeneticSeeded(Genetic):
             return best[0]
         if short:
             raise _nothing_fits(outcome)
-        return scorer.decode(without_unread(problem, outcome.best))
+        return scorer.decode(without_idle(problem, outcome.best))
 
 
-def without_unread(problem: Problem, codes: Codes) -> Codes:
-    """Drop the stored intermediates that no step of the backward pass reads.
+def without_idle(problem: Problem, codes: Codes) -> Codes:
+    """Drop the stored intermediates that nothing would miss.
 
-    Such genes are left over from the search. The plan is the same iteration without them: what no
-    step reads counts as dropped.
+    The search leaves such genes behind: no step of the backward pass reads the tensor, which then
+    counts as dropped anyway, nor does one run its producer again, which would write it again.
 
     Parameters
     ----------
@@ -145,12 +146,15 @@ def without_unread(problem: Problem, codes: Codes) -> Codes:
     codes : int8[tensors]
         A valid plan.
     """
-    profile = problem.profile
+    profile, graph = problem.profile, problem.profile.graph
     actions = resolve_actions(profile, Scorer(problem).decode(codes))
-    read = np.zeros(len(codes), dtype=np.bool_)
-    read[list(backward_schedule(profile, actions).first_need)] = True
+    schedule = backward_schedule(profile, actions)
+    used = np.zeros(len(codes), dtype=np.bool_)
+    used[list(schedule.first_need)] = True
+    for op in {step.forward for step in schedule.steps if step.forward is not None}:
+        used[graph.forward_writes[op]] = True
     tidy = codes.copy()
-    tidy[profile.graph.is_intermediate & ~read] = RECOMPUTE
+    tidy[graph.is_intermediate & ~used] = RECOMPUTE
     return tidy
 
 

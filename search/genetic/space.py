@@ -6,6 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ from slackswap.profile import ForwardOp, Profile
 Genes = NDArray[np.intp]
 
 _NUMBER = re.compile(r"\d+")
+#: Running numbers come with a separator that the first of its kind lacks: ``add``, ``add_1``.
+_COUNTER = re.compile(r"[._]?\d+")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +63,11 @@ class Space:
     def __len__(self) -> int:
         return len(self.tensor)
 
+    @property
+    def size(self) -> int:
+        """Number of genomes."""
+        return prod(map(len, self.choices))
+
     def codes(self, genomes: Sequence[Codes]) -> Codes:
         """Return int8[genomes, tensors], as `Scorer.score` takes them."""
         table = np.tile(self.base, (len(genomes), 1))
@@ -67,13 +75,12 @@ class Space:
             table[:, self.tensor] = genomes
         return table
 
-    def genome(self, codes: Codes) -> Codes | None:
-        """Return the genome of one plan's codes, or None when the space does not hold it."""
-        genome = np.ascontiguousarray(codes[self.tensor])
-        fixed = np.ones(len(codes), dtype=np.bool_)
-        fixed[self.tensor] = False
-        outside = (codes != self.base) & fixed
-        return None if outside.any() or not self.holds(genome) else genome
+    def genome(self, codes: Codes) -> Codes:
+        """Return the genome of a valid plan's codes.
+
+        Nothing is lost: where a tensor is no gene, all valid plans agree, or differ without effect.
+        """
+        return np.ascontiguousarray(codes[self.tensor])
 
     def holds(self, genome: Codes) -> bool:
         """Whether every gene has a code it may take."""
@@ -84,7 +91,7 @@ class Space:
         """Lay out the search space of a problem.
 
         Left out as genes are tensors with one possible action, and intermediates that no closure
-        can need: storing them changes nothing.
+        can read or write: storing them changes nothing.
 
         Raises
         ------
@@ -97,7 +104,7 @@ class Space:
         written = np.flatnonzero(~graph.is_input)
         stuck = written[~graph.recomputable[graph.producer[written]] & graph.is_saved[written]]
         allowed[stuck, RECOMPUTE] = False
-        useless = graph.is_intermediate & ~_closure_reads(graph)
+        useless = graph.is_intermediate & ~_in_closures(graph)
         allowed[useless] = [False, False, True]
         nothing = np.flatnonzero(~allowed.any(axis=1))
         if len(nothing):
@@ -126,8 +133,8 @@ class Space:
         )
 
 
-def _closure_reads(graph: Graph) -> Bools:
-    """Tensors that some closure can reach: ancestors of a saved tensor that may run again."""
+def _in_closures(graph: Graph) -> Bools:
+    """Tensors that an op reads or writes which may run again for some saved tensor."""
     reached = np.zeros(graph.n_tensors, dtype=np.bool_)
     ops = np.zeros(graph.n_forward, dtype=np.bool_)
     ops[graph.producer[graph.is_saved]] = True
@@ -136,6 +143,7 @@ def _closure_reads(graph: Graph) -> Bools:
         if ops[op] and graph.recomputable[op]:
             reads = graph.forward_reads[op]
             reached[reads] = True
+            reached[graph.forward_writes[op]] = True
             ops[graph.producer[reads[~graph.is_input[reads]]]] = True
     return reached
 
@@ -163,7 +171,7 @@ def _roles(profile: Profile, graph: Graph, genes: Genes) -> tuple[Genes, NDArray
     for gene, (tensor, layer) in enumerate(zip(genes.tolist(), layers, strict=True)):
         op = profile.forward[graph.producer[tensor]]
         name = profile.tensors[tensor].name
-        key: tuple[str, ...] = (_NUMBER.sub("#", name), op.kind or "")
+        key: tuple[str, ...] = (_COUNTER.sub("", name), op.kind or "")
         if numbered:
             seen[layer][key] += 1
             key = (*key, str(seen[layer][key]))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from deap import tools
 
 from slackswap.errors import InvalidPlanner
+from slackswap.search.genetic.operators import CROSSOVERS, MUTATIONS
 from slackswap.search.genetic.population import Grade, Individual
 
 #: Best candidates of different grades that are remembered.
@@ -30,6 +31,8 @@ class Settings:
         Share of offspring with two parents, from 0 to 1.
     jobs : int
         Threads of the kernel; the result does not depend on it.
+    mutations, crossovers : tuple of str
+        Operators in use, names of `operators.MUTATIONS` and `operators.CROSSOVERS`.
     """
 
     evaluations: int = 14_000
@@ -37,6 +40,8 @@ class Settings:
     offspring: int = 100
     crossover: float = 0.5
     jobs: int = 1
+    mutations: tuple[str, ...] = tuple(MUTATIONS)
+    crossovers: tuple[str, ...] = tuple(CROSSOVERS)
 
     def __post_init__(self) -> None:
         for name in ("evaluations", "population", "offspring", "jobs"):
@@ -50,6 +55,12 @@ class Settings:
             raise InvalidPlanner(
                 f"crossover is {share!r}", where="crossover", fix="give a share from 0 to 1"
             )
+        for name, known in (("mutations", MUTATIONS), ("crossovers", CROSSOVERS)):
+            chosen = getattr(self, name)
+            if not chosen or not set(chosen) <= set(known):
+                raise InvalidPlanner(
+                    f"{name} is {chosen!r}", where=name, fix=f"choose from {', '.join(known)}"
+                )
 
 
 def new_hall() -> tools.HallOfFame:
