@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from slackswap import (
+    Action,
     BackwardOp,
     ForwardOp,
     Hardware,
@@ -41,7 +42,9 @@ _LAYERS = 6
 
 def six_layers(budget: str = "2.8GB") -> Problem:
     """Return six equal layers: a slow op and a quick one, a saved tensor of 400 MB behind each."""
-    tensors, forward, backward = [], [], []
+    tensors: list[Tensor] = []
+    forward: list[ForwardOp] = []
+    backward: list[BackwardOp] = []
     for layer in range(1, _LAYERS + 1):
         h, a = len(tensors), len(tensors) + 1
         tensors += [Tensor(f"h{layer}", 400 * _MB), Tensor(f"a{layer}", 400 * _MB)]
@@ -53,16 +56,17 @@ def six_layers(budget: str = "2.8GB") -> Problem:
             BackwardOp(f"layer{layer}.bwd", 24 * _MS, (h, a), workspace=300 * _MB,
                        carried=100 * _MB, layer=layer)
         )
-    profile = Profile("six layers", "random", tuple(tensors), tuple(forward), backward[::-1])
+    profile = Profile("six layers", "random", tuple(tensors), tuple(forward),
+                      tuple(backward[::-1]))
     return Problem(profile, Hardware("a link of 25 GB/s", 25 * 10**9, 25 * 10**9, 10_000), budget)
 
 
 def six_layer_plan() -> Plan:
     """Return a plan that uses all three means."""
-    return Plan({
-        "h1": "swap", "h2": "swap", "h3": "swap",
-        "a1": "recompute", "a2": "recompute", "a3": "recompute", "a4": "recompute",
-    })
+    return Plan(
+        dict.fromkeys(("h1", "h2", "h3"), Action.SWAP)
+        | dict.fromkeys(("a1", "a2", "a3", "a4"), Action.RECOMPUTE)
+    )
 
 
 def draw_streams() -> Drawing:
@@ -140,7 +144,7 @@ def draw_closure() -> Drawing:
     """Draw which ops must run again when one tensor of GPT-2 XL is dropped."""
     profile = load_profile("gpt2-xl")
     dropped = "layer2.residual2"
-    plan = Plan({dropped: "recompute"})
+    plan = Plan({dropped: Action.RECOMPUTE})
     schedule = backward_schedule(profile, resolve_actions(profile, plan))
     again = {step.forward for step in schedule.steps if step.forward is not None}
     names = ("residual1", "norm2", "fc1", "gelu", "fc2", "dropout2", "residual2")

@@ -6,8 +6,8 @@ import json
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
-import typer
 from typer.main import get_command
 
 from slackswap import files, load_hardware
@@ -56,7 +56,7 @@ def _commands() -> str:
     return "\n".join(parts)
 
 
-def _help(command: typer.core.TyperCommand | typer.core.TyperGroup, path: str, level: int) -> str:
+def _help(command: Any, path: str, level: int) -> str:
     context = command.context_class(command, info_name=path, terminal_width=88)
     return f"{'#' * level} {path}\n\n```text\n{command.get_help(context)}\n```\n"
 

@@ -168,8 +168,8 @@ pd.Series(
 # random state, and more. Each check has a name; on the command line it is
 # `slackswap planners check my_planner.py:FirstOut`.
 #
-# A class that lives in a notebook cannot be sent to another process, so that check is skipped or
-# fails here; from a file it passes.
+# A class that lives in a notebook cannot be sent to another process, so that check is skipped here.
+# So are those of promises that this planner does not make.
 
 # %%
 report = run_checks(FirstOut)

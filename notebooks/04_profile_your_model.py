@@ -86,11 +86,11 @@ if HAVE_TORCH:
 
     def build_large():
         """Return a model for a GPU: in a fake capture it takes no memory."""
-        return Model(8, 1024, 16).bfloat16(), (torch.randint(0, 4096, (16, 1024)),)
+        return Model(4, 1024, 16).bfloat16(), (torch.randint(0, 4096, (16, 1024)),)
 
     def build_small():
         """Return a model that this CPU trains in milliseconds."""
-        return Model(4, 128, 4), (torch.randint(0, 4096, (4, 128)),)
+        return Model(2, 128, 4), (torch.randint(0, 4096, (4, 128)),)
 
 
 # %% [markdown]

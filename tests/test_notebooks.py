@@ -26,7 +26,7 @@ def test_script_and_notebook_say_the_same(script: Path) -> None:
     text, notebook = jupytext.read(script), jupytext.read(script.with_suffix(".ipynb"))
     assert [(cell.cell_type, cell.source) for cell in text.cells] == [
         (cell.cell_type, cell.source) for cell in notebook.cells
-    ], f"run: jupytext --to ipynb {script.relative_to(FOLDER.parent)}"
+    ], f"run: jupytext --update --to ipynb {script.relative_to(FOLDER.parent)}"
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
