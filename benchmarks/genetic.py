@@ -56,8 +56,8 @@ def _searches(problems: dict[str, Problem], bounds: dict[str, Bound], scale: Sca
         *VERDICT,
     )
     return Table("genetic", "Genetic search at f = 0.5", columns, rows,
-                 f"Seed 0, {_JOBS} threads. Time includes operators and bookkeeping, and asking the "
-                 "planners that seed it. Bound: LP.")
+                 f"Seed 0, {_JOBS} threads. Time includes operators and bookkeeping, and asking "
+                 "the planners that seed it. Bound: LP.")
 
 
 def _row(name: str, planner: str, solution: Solution, bound: Bound) -> dict[str, object]:

@@ -23,7 +23,7 @@ from slackswap.cost_model.engine import Scorer  # noqa: E402
 
 SMALL = Scale(
     models=("opt-350m-a100",), measured=(), budgets=(0.8,), growth=(60, 120), chain=(64, 128),
-    draws=1, repeats=1, plans=8, candidates=150, milp_time_limit=1.0, cold=False,
+    draws=1, repeats=1, plans=8, candidates=120, milp_time_limit=1.0, cold=False,
 )
 EXPECTED = {
     "startup": {"startup"},
@@ -31,7 +31,7 @@ EXPECTED = {
     "planning": {"planning", "planning-growth", "planning-chain"},
     "quality": {"quality", "gaps", "sensitivity"},
     "bounds": {"bounds"},
-    "genetic": {"genetic"},
+    "genetic": {"genetic", "genetic-operators"},
 }
 
 
