@@ -159,7 +159,7 @@ def _time(change: Change) -> str:
 
 def _shifts(shifts: Sequence[StallShift]) -> str:
     told = [
-        f"{_verb(shift)} {shift.op} waiting for {_what(shift)}, {_signed(shift.added_ns, 'ns')}"
+        f"{_verb(shift)} {_signed(shift.added_ns, 'ns')} of {shift.op} ({shift.cause})"
         for shift in shifts[:_MOST_SHIFTS]
     ]
     if len(shifts) > _MOST_SHIFTS:
