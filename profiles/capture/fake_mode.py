@@ -135,11 +135,11 @@ class FollowingFakeMode(FakeTensorMode):  # type: ignore[misc]
 
     def _on_values(self, func: Any, args: Any, kwargs: Any) -> Any:
         def known(leaf: Any) -> Any:
+            if isinstance(leaf, torch.device):
+                return torch.device("cpu")  # values are followed there, whatever the model's device
             return self._values[leaf] if isinstance(leaf, FakeTensor) else leaf
 
         args, kwargs = pytree.tree_map(known, (args, kwargs))
-        if isinstance(kwargs.get("device"), torch.device) and kwargs["device"].type != "cpu":
-            return None
         try:
             with unset_fake_temporarily(), torch.no_grad():
                 return func(*args, **kwargs)

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import fx, nn
@@ -60,6 +61,12 @@ class JointGraph:
     paths: dict[fx.Node, str]
 
     @property
+    def constants(self) -> list[torch.Tensor]:
+        """Tensors of the model's code that are neither parameter, buffer nor input."""
+        nodes = [node for node in self.module.graph.nodes if node.op == "get_attr"]
+        return [getattr(self.module, str(node.target)) for node in nodes]
+
+    @property
     def operators(self) -> list[fx.Node]:
         """Nodes that compute, in order."""
         return [node for node in self.module.graph.nodes if node.op == "call_function"]
@@ -90,6 +97,7 @@ def trace(subject: Subject, fake_mode: FakeTensorMode) -> JointGraph:
         stack.enter_context(_quiet())
         stack.enter_context(fake_mode)
         stack.enter_context(_module_paths(subject.step))
+        stack.enter_context(_fake_constants())
         joint = aot_export_joint_with_descriptors(
             stack, _EachOnce(subject.step), subject.tensors
         )
@@ -166,6 +174,17 @@ def _read_roles(module: fx.GraphModule) -> JointGraph:
         loss=loss,
         paths=_paths(module),
     )
+
+
+@contextlib.contextmanager
+def _fake_constants() -> Iterator[None]:
+    """Let the graph hold fake constants: tensors that are neither parameter, buffer nor input.
+
+    AOTAutograd refuses them, since a graph that holds them could not run; ours only runs when
+    its constants are real.
+    """
+    with mock.patch("torch._dynamo.utils.assert_no_fake_params_or_buffers", return_value=None):
+        yield
 
 
 @contextlib.contextmanager

@@ -48,8 +48,6 @@ class Operation:
         when the state of the generator is restored).
     results : tuple of (int or None)
         Storage of each tensor that the node returns, None in static memory.
-    in_place : bool
-        A backward operation that adds into its first operand, as autograd sums gradients.
     """
 
     node: fx.Node
@@ -60,7 +58,6 @@ class Operation:
     writes: tuple[int, ...]
     recomputable: bool
     results: tuple[int | None, ...] = ()
-    in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True)

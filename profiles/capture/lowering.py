@@ -85,7 +85,7 @@ class _Lowering:
         if joint.tangent is not None:
             self._uncounted.update(map(_identity, tensors_of(joint.tangent)))
         for node in joint.module.graph.nodes:
-            if node.op == "get_attr":  # a constant of the model's code
+            if node.op == "get_attr":
                 self._uncounted.update(map(_identity, tensors_of(node)))
         for node in joint.gradients:
             # The first part of a gradient that is summed up (a weight used twice) lies in it.
@@ -219,20 +219,13 @@ class _Lowering:
         for place, op in enumerate(backward):
             reads = tuple(dict.fromkeys(map(root, op.reads)))
             writes = op.writes
-            in_place = False
             if is_sum(op.node):
                 first = self._storage_of.get(cast("fx.Node", op.node.args[0]))
-                in_place = (
-                    first is not None
-                    and first in made
-                    and last_use[first] == place
-                    and self._same_size(op, first)
-                )
-                if in_place and first is not None:
-                    for storage in writes:
-                        same[storage] = root(first)
+                free = first is not None and first in made and last_use[first] == place
+                if first is not None and free and self._same_size(op, first):
+                    same.update(dict.fromkeys(writes, root(first)))
                     writes = ()
-            yield replace(op, reads=reads, writes=writes, in_place=in_place)
+            yield replace(op, reads=reads, writes=writes)
 
     def _same_size(self, op: Operation, first: int) -> bool:
         return all(

@@ -119,9 +119,10 @@ def graph_arguments(subject: Subject, joint: JointGraph) -> list[torch.Tensor]:
     for node in joint.inputs:
         value[node] = subject.tensors[node.meta["desc"].idx]
     if joint.tangent is not None:
-        device = subject.tensors[0].device if subject.tensors else torch.device("cpu")
         tangent = joint.tangent.meta["val"]
-        value[joint.tangent] = torch.ones(tangent.shape, dtype=tangent.dtype, device=device)
+        value[joint.tangent] = torch.ones(
+            tangent.shape, dtype=tangent.dtype, device=static[0].device
+        )
     return [value[node] for node in joint.module.graph.find_nodes(op="placeholder")]
 
 

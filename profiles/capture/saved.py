@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import cast
 
 import torch
@@ -14,11 +14,15 @@ from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTens
 from slackswap.profiles.capture.target import Subject
 
 
-def saved_bytes(subject: Subject, fake_mode: FakeTensorMode | None = None) -> int:
+def saved_bytes(
+    subject: Subject,
+    fake_mode: FakeTensorMode | None = None,
+    constants: Iterable[torch.Tensor] = (),
+) -> int:
     """Run the forward pass and count the bytes that autograd saves for backward.
 
-    Each storage counts once, whatever its views; parameters and buffers do not count, the
-    example inputs do.
+    Each storage counts once, whatever its views; parameters, buffers and constants do not count,
+    the example inputs do.
 
     Parameters
     ----------
@@ -28,6 +32,8 @@ def saved_bytes(subject: Subject, fake_mode: FakeTensorMode | None = None) -> in
         Mode of its fake tensors. They are then hidden behind functional wrappers, as they are
         while a graph is traced: models ask whether a tensor is fake, and take branches that they
         would not take for a real one.
+    constants : iterable of torch.Tensor
+        Tensors of the model's code that are always there.
 
     Returns
     -------
@@ -42,7 +48,7 @@ def saved_bytes(subject: Subject, fake_mode: FakeTensorMode | None = None) -> in
             stack.enter_context(FunctionalTensorMode())
             state = {name: _wrapped(tensor) for name, tensor in state.items()}
             tensors = tuple(_wrapped(tensor) for tensor in tensors)
-        static = {_storage(tensor)._cdata for tensor in state.values()}
+        static = {_storage(tensor)._cdata for tensor in (*state.values(), *constants)}
         saved: dict[int, torch.UntypedStorage] = {}
 
         def pack(tensor: torch.Tensor) -> torch.Tensor:

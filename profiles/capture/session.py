@@ -38,8 +38,6 @@ from slackswap.profiles.capture.target import (
 from slackswap.profiles.catalogue import DEFAULT_HARDWARE
 from slackswap.profiles.prices import DEFAULT_PRICES, Prices
 
-_FAILS = "the forward pass fails"
-
 DEVICES = ("cpu", "cuda", "fake")
 
 
@@ -106,7 +104,8 @@ def capture_profile(
         if chosen is not None:
             notes["hardware"] = chosen.name
         notes |= _graph_notes(traced, times, optimizer)
-        static = static_bytes(subject.step.parameters(), subject.step.buffers(), state)
+        fixed = [*subject.step.buffers(), *lowered.joint.constants]
+        static = static_bytes(subject.step.parameters(), fixed, state)
     return assemble(
         lowered,
         times,
@@ -135,17 +134,17 @@ def _traced(build: Build, label: str, device: str) -> Iterator[Traced]:
             stack.enter_context(cuda_kernels())
             with mode.building():
                 subject = make_subject(build, label, torch.device("cpu"))
-            with told_errors(label, _FAILS):
-                hook_bytes = saved_bytes(subject, mode)
         else:
             mode = FollowingFakeMode()
             with _on(device):
                 subject = make_subject(build, label, torch.device(device))
-            with told_errors(label, _FAILS):
-                hook_bytes = saved_bytes(subject)
         lowered = lower(trace(subject, mode))
         if device != "fake":
             lowered = with_real_sizes(subject, lowered)
+        with told_errors(label, "the forward pass fails"):
+            hook_bytes = saved_bytes(
+                subject, mode if device == "fake" else None, lowered.joint.constants
+            )
         yield Traced(subject, lowered, hook_bytes)
 
 

@@ -53,9 +53,9 @@ def rest(heads, hidden, norms, numbers):
         ("bert_large", "eager", 74, rest(0, 1024, 2, 2)),
         ("gpt2_xl", "sdpa", 58, rest(25, 1600, 2, 2)),
         ("gpt2_xl", "eager", 138, rest(0, 1600, 2, 2)),
-        ("llama_7b", "sdpa", 45.5, rest(32, 4096, 2, 1)),
+        pytest.param("llama_7b", "sdpa", 45.5, rest(32, 4096, 2, 1), marks=pytest.mark.slow),
         # Keys and values stay 8 heads: 52 less 2 x 2 x 24/32, which repeating them to 32 takes.
-        ("llama3_8b", "sdpa", 49, rest(32, 4096, 2, 1)),
+        pytest.param("llama3_8b", "sdpa", 49, rest(32, 4096, 2, 1), marks=pytest.mark.slow),
         # Pre-LN without dropout: BERT's 34 less two masks.
         ("vit_l", "sdpa", 32, rest(16, 1024, 2, 2)),
     ],

@@ -218,6 +218,13 @@ def test_values_made_from_constants_are_known():
             torch.empty(3).sum().item()
 
 
+def test_values_are_followed_on_any_device():
+    with FollowingFakeMode():
+        steps = torch.arange(6, device="cuda")
+        assert steps.device.type == "cuda"
+        assert bool((torch.diff(steps) == 1).all())
+
+
 def test_an_initialisation_that_looks_at_its_values():
     def build():
         layer = nn.Linear(4, 4)
