@@ -78,8 +78,8 @@ def exchange(genome: Codes, space: Space, rng: random.Random) -> None:
             genes = space.roles[space.role[gene]]
             other = int(genes[rng.randrange(len(genes))])
         else:
-            twins = space.twins[gene]
-            other = int(twins[rng.randrange(len(twins))])
+            begin, end = space.twins[gene].tolist()
+            other = int(space.by_size[rng.randrange(begin, end)])
         a, b = int(genome[gene]), int(genome[other])
         if a != b and space.allowed[gene, b] and space.allowed[other, a]:
             genome[gene], genome[other] = b, a

@@ -44,8 +44,11 @@ class Space:
         Genes that do the same in different layers, in order of layers. Every gene is in one role.
     role : int[genes]
         Role of each gene.
-    twins : tuple of int[members]
-        By gene: the genes within a fifth of its size.
+    by_size : int[genes]
+        Genes in ascending order of size.
+    twins : int[genes, 2]
+        By gene: where in `by_size` the genes of about its size, at most a fifth smaller and a
+        quarter larger, begin and end.
     site : int[layers, roles]
         Gene of a role in a layer, or -1; no rows when the profile names no layers.
     """
@@ -57,7 +60,8 @@ class Space:
     nbytes: Ints
     roles: tuple[Genes, ...]
     role: Genes
-    twins: tuple[Genes, ...]
+    by_size: Genes
+    twins: NDArray[np.intp]
     site: NDArray[np.intp]
 
     def __len__(self) -> int:
@@ -119,6 +123,7 @@ class Space:
         base = allowed.argmax(axis=1).astype(np.int8)
         base[graph.is_input] = KEEP
         role, site = _roles(profile, graph, genes)
+        by_size = np.argsort(graph.nbytes[genes], kind="stable").astype(np.intp)
         n_roles = int(role.max(initial=-1)) + 1
         return cls(
             tensor=genes,
@@ -128,7 +133,8 @@ class Space:
             nbytes=graph.nbytes[genes],
             roles=tuple(np.flatnonzero(role == r).astype(np.intp) for r in range(n_roles)),
             role=role,
-            twins=_twins(graph.nbytes[genes]),
+            by_size=by_size,
+            twins=_twins(graph.nbytes[genes][by_size], graph.nbytes[genes]),
             site=site,
         )
 
@@ -148,12 +154,10 @@ def _in_closures(graph: Graph) -> Bools:
     return reached
 
 
-def _twins(nbytes: Ints) -> tuple[Genes, ...]:
-    of_size = {
-        size: np.flatnonzero((5 * nbytes >= 4 * size) & (4 * nbytes <= 5 * size)).astype(np.intp)
-        for size in np.unique(nbytes).tolist()
-    }
-    return tuple(of_size[size] for size in nbytes.tolist())
+def _twins(ascending: Ints, nbytes: Ints) -> NDArray[np.intp]:
+    begin = np.searchsorted(ascending, -(-4 * nbytes // 5), side="left")
+    end = np.searchsorted(ascending, 5 * nbytes // 4, side="right")
+    return np.column_stack((begin, end)).astype(np.intp)
 
 
 def _roles(profile: Profile, graph: Graph, genes: Genes) -> tuple[Genes, NDArray[np.intp]]:

@@ -78,6 +78,18 @@ def test_every_gene_has_one_role_and_one_site():
         assert column[column >= 0].tolist() == genes.tolist()
 
 
+def test_twins_are_of_about_the_same_size():
+    space = Space.of(Scorer(random_case(11).problem))
+    for gene, (begin, end) in enumerate(space.twins.tolist()):
+        twins = set(space.by_size[begin:end].tolist())
+        size = int(space.nbytes[gene])
+        assert twins == {
+            other for other, nbytes in enumerate(space.nbytes.tolist())
+            if 0.8 * size <= nbytes <= 1.25 * size
+        }
+        assert gene in twins
+
+
 def test_running_numbers_of_a_captured_graph_do_not_hide_the_roles():
     names = ["mm", "add", "mm_1", "add_1", "mm_2", "add_2", "mm_3", "add_3"]
     layers = [0, 0, 0, 0, 1, 1, 1, 1]
