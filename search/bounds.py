@@ -137,8 +137,8 @@ def tightened(
 ) -> tuple[PlanModel, Bound]:
     """State the model with milestones at the backward ops where memory binds, and bound by its LP.
 
-    The LP without milestones says by its dual values where memory binds. Its basis starts the
-    next LP.
+    One of them is the op at the peak of keeping everything. For others, the LP without milestones
+    says by its dual values where memory has a price. Its basis starts the next LP.
 
     Parameters
     ----------
@@ -159,6 +159,8 @@ def tightened(
     started = time.perf_counter()
     model = build_model(problem, restriction)
     bound, answer = _relaxation(model, solver, time_limit, None)
+    # Where even the plain model asks for nothing beyond compute, no milestone would.
+    candidates = [] if bound.value_ns == model.compute_ns else _peak_op(model)
     dearest = 0.0
     for _ in range(_MILESTONE_ROUNDS):
         left = None if time_limit is None else time_limit - (time.perf_counter() - started)
@@ -166,19 +168,25 @@ def tightened(
             break
         price = _memory_prices(model, answer.duals)
         dearest = max(dearest, float(price.max(initial=0.0)))
-        tracked = [milestone.op for milestone in model.milestones]
-        price[tracked] = 0.0
         tight = np.flatnonzero(price > max(_NEGLIGIBLE_PRICE * dearest, 1e-9))
-        if not len(tight):
+        candidates += tight[np.argsort(-price[tight], kind="stable")].tolist()
+        tracked = [milestone.op for milestone in model.milestones]
+        added = [op for op in dict.fromkeys(candidates) if op not in tracked]
+        if not added:
             break
-        most = tight[np.argsort(-price[tight], kind="stable")][:_MILESTONES_AT_ONCE]
-        model = build_model(problem, restriction, tracked + most.tolist())
+        model = build_model(problem, restriction, tracked + added[:_MILESTONES_AT_ONCE])
         next_bound, answer = _relaxation(model, solver, left, answer.basis)
         if next_bound.status is Status.INFEASIBLE:
             return model, next_bound
         bound = replace(max(bound, next_bound, key=lambda bound: bound.value_ns),
                         status=next_bound.status)
     return model, replace(bound, runtime_s=time.perf_counter() - started)
+
+
+def _peak_op(model: PlanModel) -> list[int]:
+    """Backward op at the peak of keeping everything; none without backward ops."""
+    _, levels = model.data.graph.keep_all_levels()
+    return [int(levels.argmax())] if len(levels) else []
 
 
 def _memory_prices(model: PlanModel, duals: Floats) -> Floats:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from slackswap.cost_model.engine import Codes, Scorer
+import numpy as np
+
+from slackswap.bound import Bound
+from slackswap.cost_model.engine import KEEP, SWAP, Codes, Scorer
 from slackswap.errors import Infeasible, InvalidPlanner
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
@@ -15,6 +18,7 @@ from slackswap.planners.fitting import deadline_of, permitted
 from slackswap.planners.repair import permitted_actions, repair
 from slackswap.planners.slackswap import SlackSwap
 from slackswap.problem import Problem
+from slackswap.result import Phase
 from slackswap.search.bounds import integer_bound, tightened
 from slackswap.search.enumeration import Decisions
 from slackswap.search.milp.data import Restriction
@@ -25,14 +29,18 @@ from slackswap.search.milp.solve import SolverName
 from slackswap.search.polish import polish
 from slackswap.status import Status
 
+#: Shares of the budget taken off when the programme's plan disappoints, one after the other.
+_SLACKS = (0.0, 0.005, 0.02)
+
 
 @dataclass(frozen=True, slots=True)
 class MilpPlanner:
     """Solve the mixed-integer programme and replay its plan.
 
     The programme relaxes the referee's rules, so its plan may be short of memory, or slower than
-    the programme says. Then the plan is repaired, and the programme is solved again for a little
-    less memory. The rule's plan starts the solver and the comparison.
+    the programme says. Then the plan is repaired, and the programme is solved again: with a
+    milestone where the plan got stuck, or with latencies charged and for a little less memory. The
+    rule's plan starts the solver and the comparison.
 
     Reported are the programme's own objective (``model_objective_ns``), the bounds, and what the
     referee says of the replayed plan (``replayed_ns``), apart from each other.
@@ -45,7 +53,7 @@ class MilpPlanner:
         When the programme counts as solved, and how near to its objective the replayed plan
         should come.
     solver_limit : float
-        Most seconds of one solution when no time limit is given.
+        Most seconds of all solutions together when no time limit is given.
     rounds : int
         Most times the programme is solved.
     polish : int
@@ -58,7 +66,7 @@ class MilpPlanner:
     solver: str = "scip"
     relative_gap: float = 1e-3
     solver_limit: float = 60.0
-    rounds: int = 3
+    rounds: int = 5
     polish: int = 4000
     allow_swap: bool = True
     allow_recompute: bool = True
@@ -118,6 +126,7 @@ class _Attempt:
     report: Report
     deadline: float | None
     scorer: Scorer = field(init=False)
+    started: float = field(default_factory=time.perf_counter)
     best: Codes | None = None
     best_ns: int | None = None
 
@@ -129,16 +138,11 @@ class _Attempt:
         """Whether every plan is allowed, so that a bound is one on the problem itself."""
         return self.planner.allow_swap and self.planner.allow_recompute
 
-    def left(self, most: float | None = None) -> float | None:
-        """Seconds left for one solution."""
-        if self.deadline is None:
-            return most
-        return max(0.01, self.deadline - time.perf_counter())
-
     @property
-    def late(self) -> bool:
-        """Whether the time limit has passed."""
-        return self.deadline is not None and time.perf_counter() > self.deadline
+    def left_s(self) -> float:
+        """Seconds left for solutions."""
+        end = self.started + self.planner.solver_limit if self.deadline is None else self.deadline
+        return end - time.perf_counter()
 
     def offer(self, codes: Codes) -> int | None:
         """Score a plan, keep it if it is the best so far, and return its time if it fits."""
@@ -162,83 +166,91 @@ class _Attempt:
             self.offer(self.scorer.encode(plan))
 
     def solve(self) -> None:
-        """Solve the programme, replay, and again with less memory while its plan disappoints."""
-        planner, report = self.planner, self.report
-        solver = SolverName(planner.solver)
-        model, bound = tightened(
+        """Solve the programme, replay its plan, and state it less kindly while that disappoints."""
+        planner = self.planner
+        model, linear = tightened(
             self.problem, Restriction(planner.allow_swap, planner.allow_recompute),
-            time_limit=self.left(planner.solver_limit),
+            time_limit=max(0.01, self.left_s),
         )
-        if bound.status is Status.INFEASIBLE:
-            raise Infeasible(bound.note, where="budget", fix="raise the budget")
+        if linear.status is Status.INFEASIBLE:
+            raise Infeasible(linear.note, where="budget", fix="raise the budget")
         if self.is_whole:
-            report.bound(bound)
-        linear = bound
+            self.report.bound(linear)
+        proven_ns = linear.value_ns
+        slacks = list(_SLACKS)
         for number in range(planner.rounds):
-            if self.late:
+            left_s = self.left_s
+            if left_s <= 0:
                 return
             bound, answer = integer_bound(
-                model, linear, solver=solver, time_limit=self.left(planner.solver_limit),
+                model, linear, solver=SolverName(planner.solver), time_limit=left_s,
                 relative_gap=planner.relative_gap,
                 hint=None if self.best is None else hint_of(model, self.best),
             )
+            self.report(rounds=number + 1)
             if number == 0:
-                self.state(bound.value_ns, str(bound.status), bound.solver)
-                if self.is_whole:
-                    report.bound(bound)
-            report(rounds=number + 1)
+                proven_ns = bound.value_ns
+                self.state(bound)
             if answer is None or answer.x is None or answer.objective is None:
                 return
-            objective_ns = round(answer.objective * model.ns)
-            replayed_ns, short = self.replay(codes_of(model, answer.x))
+            replay = self.replay(model, codes_of(model, answer.x))
             if number == 0:
-                report(model_objective_ns=objective_ns, replayed_ns=replayed_ns,
-                       replay_short_bytes=short)
+                self.report(model_objective_ns=round(answer.objective * model.ns),
+                            replayed_ns=replay.iteration_ns, replay_short_bytes=replay.short_bytes)
             if self.best_ns is not None and (
-                self.best_ns <= objective_ns * (1 + planner.relative_gap)
+                self.best_ns <= proven_ns * (1 + planner.relative_gap)
             ):
                 return
-            budget = model.data.problem.budget_bytes
-            model = self.with_less_memory(model, short or budget // 1000)
-            if op_need(model.data).nbytes > model.data.problem.budget_bytes:
+            sobered = self.sobered(model, replay, slacks)
+            if sobered is None:
                 return
+            model = sobered
 
-    def state(self, value_ns: int, status: str, solver: str | None) -> None:
+    def state(self, bound: Bound) -> None:
         """Report what the solver proved."""
-        self.report(solver=solver, solver_status=status)
-        if not self.is_whole:
-            self.report(restricted_bound_ns=value_ns)
+        self.report(solver=bound.solver, solver_status=str(bound.status))
+        if self.is_whole:
+            self.report.bound(bound)
+        else:
+            self.report(restricted_bound_ns=bound.value_ns)
 
-    def replay(self, codes: Codes) -> tuple[int | None, int]:
-        """Score the programme's plan; repair it if it does not fit.
-
-        Returns
-        -------
-        iteration_ns : int or None
-            Its time, unrepaired.
-        short : int
-            Bytes it is short of; 0 if it fits.
-        """
+    def replay(self, model: PlanModel, codes: Codes) -> _Replay:
+        """Score the programme's plan as it is, and offer it repaired and without idle copies."""
         scores = self.scorer.score(codes)
         iteration_ns = self.offer(codes)
+        self.offer(_without_tiny_copies(model, self.scorer, codes))
         if iteration_ns is not None:
-            return iteration_ns, 0
+            return _Replay(iteration_ns, 0, None)
         actions = permitted_actions(
             swap=self.planner.allow_swap, recompute=self.planner.allow_recompute
         )
         repaired = repair(self.scorer, permitted(self.scorer, codes), actions=actions)
         if repaired is not None:
             self.offer(repaired)
-        return None, int(scores.shortfall_bytes[0])
+        stuck = scores.evaluation(0).infeasible
+        op = stuck.op_index if stuck is not None and stuck.phase is Phase.BACKWARD else None
+        return _Replay(None, int(scores.shortfall_bytes[0]), op)
 
-    def with_less_memory(self, model: PlanModel, nbytes: int) -> PlanModel:
-        """State the programme again for a smaller budget."""
-        data = model.data
-        budget = max(1, data.problem.budget_bytes - max(1, nbytes))
-        return build_model(
-            data.problem.with_budget(budget), data.restriction,
-            [milestone.op for milestone in model.milestones],
+    def sobered(
+        self, model: PlanModel, replay: _Replay, slacks: list[float]
+    ) -> PlanModel | None:
+        """State the programme less kindly; None when nothing is left to try.
+
+        A plan stuck at a backward op gets a milestone there, if it has none. Else every copy is
+        charged its latency, and the next of the slacks is taken off the budget.
+        """
+        data, milestones = model.data, [milestone.op for milestone in model.milestones]
+        if replay.stuck_op is not None and replay.stuck_op not in milestones:
+            return build_model(data.problem, data.restriction, [*milestones, replay.stuck_op])
+        if not slacks:
+            return None
+        budget = self.problem.budget_bytes - int(slacks.pop(0) * self.problem.budget_bytes)
+        stricter = build_model(
+            self.problem.with_budget(max(1, budget)), data.restriction, milestones
         )
+        if op_need(stricter.data).nbytes > budget:
+            return None
+        return _with_latency_charged(stricter)
 
     def finish(self, best: Codes) -> Plan:
         """Polish the best plan."""
@@ -252,3 +264,41 @@ class _Attempt:
         self.offer(codes)
         self.report(polish_evaluations=evaluations, simulated_ns=self.best_ns)
         return self.scorer.decode(codes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    """What the referee says of the programme's own plan.
+
+    Attributes
+    ----------
+    iteration_ns : int or None
+        Its time; None if it does not fit.
+    short_bytes : int
+        Bytes missing then.
+    stuck_op : int or None
+        The backward op at which they are.
+    """
+
+    iteration_ns: int | None
+    short_bytes: int
+    stuck_op: int | None
+
+
+def _with_latency_charged(model: PlanModel) -> PlanModel:
+    """Charge each swapped tensor the latency of both transfers, as if nothing hid it."""
+    linear, variables = model.linear, model.variables
+    cost = linear.cost.copy()
+    cost[variables.swap] += 2 * model.data.problem.hardware.latency_ns / model.ns
+    return replace(model, linear=replace(linear, cost=cost))
+
+
+def _without_tiny_copies(model: PlanModel, scorer: Scorer, codes: Codes) -> Codes:
+    """Keep what is swapped at less than half the link's rate.
+
+    Latency is no part of the fluid link, so the programme swaps tiny tensors as readily as large
+    ones; each delays all that queue behind it.
+    """
+    half = model.data.d2h_rate / 2
+    tiny = (codes == SWAP) & (scorer.graph.nbytes < half * scorer.d2h_ns) & scorer.allowed[:, KEEP]
+    return np.where(tiny, KEEP, codes).astype(np.int8)

@@ -27,7 +27,10 @@ DEEP = Traits(restricted=0, not_recomputable=0, saves_input=0.35, saves_output=0
 SAVED = Traits(restricted=0, not_recomputable=0, saves_input=0.9, saves_output=0.1, workspace=0.05,
                carried=0.05, locality=0.95, max_reads=2, extra_writes=0.2, late_reads=0.02,
                max_ns=20)
-KINDS = (DEFAULT_TRAITS, UNRESTRICTED, DEEP, SAVED)
+#: Ops that write several tensors, few of them saved, which later ops read together.
+WIDE = Traits(restricted=0, not_recomputable=0, saves_input=0.3, saves_output=0.15, workspace=0.1,
+              carried=0.1, locality=0.6, max_reads=4, extra_writes=0.7, max_ns=20)
+KINDS = (DEFAULT_TRAITS, UNRESTRICTED, DEEP, SAVED, WIDE)
 
 
 def small_problem(seed: int, *, most_plans: int = 3000) -> Problem | None:
@@ -109,7 +112,7 @@ def _hardware(rng: random.Random) -> Hardware:
 
 def _any_plan(rng: random.Random, problem: Problem) -> Plan:
     profile, graph = problem.profile, problem.profile.graph
-    weights = rng.choice(((1, 1, 1), (1, 1, 4), (1, 4, 1), (1, 3, 3), (0, 1, 3)))
+    weights = rng.choice(((1, 1, 1), (1, 1, 4), (1, 4, 1), (1, 3, 3), (0, 1, 3), (3, 1, 3)))
     share = dict(zip(("keep", "swap", "recompute"), weights, strict=True))
     actions = {}
     for t, tensor in enumerate(profile.tensors):

@@ -43,7 +43,7 @@ def solver(request):
 # ---------------------------------------------------------------------- the ladder
 
 
-@settings(max_examples=900)
+@settings(max_examples=1500)
 @given(seeds)
 def test_compute_lp_optimum_are_in_order(seed):
     problem = small_problem(seed)
@@ -59,7 +59,7 @@ def test_compute_lp_optimum_are_in_order(seed):
     assert bound.value_ns <= best.iteration_ns
 
 
-@settings(max_examples=300)
+@settings(max_examples=400)
 @given(seeds)
 def test_milestones_everywhere_keep_the_order(seed):
     problem = small_problem(seed, most_plans=800)
@@ -75,7 +75,7 @@ def test_milestones_everywhere_keep_the_order(seed):
     assert tracked.value_ns <= best.iteration_ns
 
 
-@settings(max_examples=800)
+@settings(max_examples=1500)
 @given(seeds)
 def test_every_plan_is_a_point_of_the_model(seed):
     # The strongest test of the relaxation: not only the best plan but any plan, gates and barriers
