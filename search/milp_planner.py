@@ -170,7 +170,8 @@ class _Attempt:
         planner = self.planner
         model, linear = tightened(
             self.problem, Restriction(planner.allow_swap, planner.allow_recompute),
-            time_limit=max(0.01, self.left_s),
+            # Its exact evaluation and the replay come after.
+            time_limit=max(0.01, 0.7 * self.left_s),
         )
         if linear.status is Status.INFEASIBLE:
             raise Infeasible(linear.note, where="budget", fix="raise the budget")
