@@ -38,7 +38,7 @@ from slackswap.planners.ordering import (
     with_on_demand_gates,
 )
 from slackswap.planners.repair import permitted_actions, repair
-from slackswap.planners.window import away_at, critical_op
+from slackswap.planners.window import away_at, away_where_short, critical_op
 from slackswap.problem import Problem
 from slackswap.profile import BackwardOp, ForwardOp, Profile, Tensor
 
@@ -173,11 +173,16 @@ class _Sweep:
             return  # keeping everything fits, and nothing is faster
         self._sweep(self._ranking(self.relieves))
         if self.best.codes is None:
-            # Beyond the rule: let compute wait for copies, and use tensors that relieve other ops.
-            for useful in (self.relieves, self.scorer.graph.is_saved):
-                order = self._ranking(useful)
-                for share in _STALLING_SHARES if self.rule.swap else (0.0,):
-                    self._bisect(order, share)
+            # Memory is short at several ops that no set of tensors relieves alike: use all that
+            # relieve some of them.
+            self.relieves = away_where_short(self.scorer.graph, self.problem.budget_bytes)
+            self.until_ns = int(self.scorer.graph.forward_ns.sum())
+            self._sweep(self._ranking(self.relieves))
+        if self.best.codes is None:
+            # Beyond the rule: let compute wait for copies.
+            order = self._ranking(self.relieves)
+            for share in _STALLING_SHARES if self.rule.swap else (0.0,):
+                self._bisect(order, share)
         if self.best.codes is None:
             self._repair(self._ranking(self.relieves))
         elif self.rule.recompute and self.rule.store_intermediates:
@@ -204,19 +209,33 @@ class _Sweep:
 
     def _bisect(self, order: ClosureOrder, share: float) -> None:
         """Find the lowest threshold at which the plan fits, for one share of the link budget."""
-        # The top is not tried first: recomputing even what is needed right after the turn can take
-        # more memory than it frees.
-        low, high = 0, len(order.ops) + 1
-        while low < high:
-            if self.deadline is not None and time.perf_counter() > self.deadline:
+        top = len(order.ops)
+        fitting = self._lowest(order, share, 0, top + 1)
+        if fitting <= top:
+            return
+        # Recomputing much can take more memory than it frees, since what is made again stays. Then
+        # the thresholds that fit are few and low, and halving from the middle misses them.
+        below, at = -1, 0
+        while at <= top and not self._late():
+            if self._try_at(order, at, share):
+                self._lowest(order, share, below + 1, at)
                 return
+            below, at = at, 2 * at + 1
+
+    def _lowest(self, order: ClosureOrder, share: float, low: int, high: int) -> int:
+        """Halve the interval of thresholds; `high` counts as fitting."""
+        while low < high and not self._late():
             middle = (low + high) // 2
             if middle > len(order.ops):
-                return
+                break
             if self._try_at(order, middle, share):
                 high = middle
             else:
                 low = middle + 1
+        return high
+
+    def _late(self) -> bool:
+        return self.deadline is not None and time.perf_counter() > self.deadline
 
     def _try_at(self, order: ClosureOrder, count: int, share: float) -> bool:
         threshold = float(order.ns_per_byte[count - 1]) if count else 0.0
@@ -245,7 +264,7 @@ class _Sweep:
             return codes
         worth_a_copy = self.scorer.d2h_ns > 2 * self.problem.hardware.latency_ns
         candidates = (codes == KEEP) & self.scorer.allowed[:, SWAP] & worth_a_copy
-        candidates &= self.relieves if share <= 1.1 else graph.is_saved
+        candidates &= self.relieves
         codes[self._admitted(candidates, order, share)] = SWAP
         return codes
 

@@ -36,6 +36,14 @@ def critical_op(graph: Graph) -> CriticalOp:
     return CriticalOp(index, int(durations[:index].sum()), int(levels.max(initial=0)))
 
 
+def away_where_short(graph: Graph, budget_bytes: int) -> Bools:
+    """Saved tensors that are away during some op at which keeping everything exceeds a budget."""
+    short = np.concatenate(graph.keep_all_levels()) > budget_bytes
+    before = np.concatenate([[0], np.cumsum(short)])
+    first_need = graph.n_forward + np.maximum(graph.first_backward_read, 0)
+    return graph.is_saved & (before[first_need] > before[graph.last_forward_use + 1])
+
+
 def away_at(graph: Graph, op: CriticalOp) -> Bools:
     """Saved tensors whose forward uses are over before an op and whose first need comes after it.
 
