@@ -41,7 +41,8 @@ def away_where_short(graph: Graph, budget_bytes: int) -> Bools:
     short = np.concatenate(graph.keep_all_levels()) > budget_bytes
     before = np.concatenate([[0], np.cumsum(short)])
     first_need = graph.n_forward + np.maximum(graph.first_backward_read, 0)
-    return graph.is_saved & (before[first_need] > before[graph.last_forward_use + 1])
+    short_while_away: Bools = before[first_need] > before[graph.last_forward_use + 1]
+    return graph.is_saved & short_while_away
 
 
 def away_at(graph: Graph, op: CriticalOp) -> Bools:
