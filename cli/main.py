@@ -139,7 +139,26 @@ def run() -> None:
     # takes the place of an installed module.
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
+    _keep_native_prints_off_output()
     sys.exit(main(sys.argv[1:]))
+
+
+def _keep_native_prints_off_output() -> None:
+    """Point file descriptor 1 at standard error, and `sys.stdout` at what it pointed at before.
+
+    Solvers in C++ print debugging lines now and then, whatever their options say. They must not end
+    up between the braces of ``--json``.
+    """
+    try:
+        sys.stdout.flush()
+        output = os.dup(1)
+        os.dup2(2, 1)
+    except (OSError, AttributeError):
+        return  # one of the two is closed
+    sys.stdout = open(  # noqa: SIM115
+        output, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors,
+        buffering=1 if sys.stdout.isatty() else -1,
+    )
 
 
 def _without_debug(arguments: Sequence[str]) -> tuple[list[str], bool]:

@@ -35,8 +35,6 @@ def worth_storing(
     bool[tensors]
         Walked in forward order, so that each choice counts on those before it.
     """
-    reruns = np.zeros(graph.n_forward, dtype=np.bool_)
-    reruns[graph.producer[recomputed & graph.is_saved]] = True
     chosen: Bools = _choose(
         graph.producer,
         graph.nbytes,
@@ -46,10 +44,38 @@ def worth_storing(
         graph.forward_writes.start,
         graph.forward_writes.items,
         stored,
-        reruns,
+        _rerun_ops(graph, recomputed),
         threshold_ns_per_byte,
     )
     return chosen
+
+
+def asked_for(graph: Graph, stored: Bools, recomputed: Bools) -> Bools:
+    """Tensors that the closures of recomputed ones read.
+
+    Parameters
+    ----------
+    graph : Graph
+        The profile.
+    stored : bool[tensors]
+        Where closures end.
+    recomputed : bool[tensors]
+        Saved tensors that will be recomputed.
+    """
+    asked: Bools = _wanted(
+        graph.producer,
+        graph.forward_reads.start,
+        graph.forward_reads.items,
+        stored,
+        _rerun_ops(graph, recomputed),
+    )
+    return asked
+
+
+def _rerun_ops(graph: Graph, recomputed: Bools) -> Bools:
+    reruns = np.zeros(graph.n_forward, dtype=np.bool_)
+    reruns[graph.producer[recomputed & graph.is_saved]] = True
+    return reruns
 
 
 @njit(cache=True, nogil=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slackswap.graph import Bools, Graph
+from slackswap.graph import Bools, Graph, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ def critical_op(graph: Graph) -> CriticalOp:
     return CriticalOp(index, int(durations[:index].sum()), int(levels.max(initial=0)))
 
 
-def away_where_short(graph: Graph, budget_bytes: int) -> Bools:
-    """Saved tensors that are away during some op at which keeping everything exceeds a budget."""
-    short = np.concatenate(graph.keep_all_levels()) > budget_bytes
-    before = np.concatenate([[0], np.cumsum(short)])
+def away_above(graph: Graph, level_bytes: int) -> Bools:
+    """Saved tensors that are away during some op at which keeping everything exceeds a level."""
+    above = np.concatenate(graph.keep_all_levels()) > level_bytes
+    before = np.concatenate([[0], np.cumsum(above)])
     first_need = graph.n_forward + np.maximum(graph.first_backward_read, 0)
-    short_while_away: Bools = before[first_need] > before[graph.last_forward_use + 1]
-    return graph.is_saved & short_while_away
+    above_while_away: Bools = before[first_need] > before[graph.last_forward_use + 1]
+    return graph.is_saved & above_while_away
 
 
 def away_at(graph: Graph, op: CriticalOp) -> Bools:
@@ -52,3 +52,20 @@ def away_at(graph: Graph, op: CriticalOp) -> Bools:
     """
     first_need = graph.n_forward + graph.first_backward_read
     return graph.is_saved & (graph.last_forward_use < op.index) & (first_need > op.index)
+
+
+def least_levels(graph: Graph, movable: Bools) -> Ints:
+    """Memory during each op, forward then backward, while all that may be away then is.
+
+    Returns
+    -------
+    int64[forward and backward ops]
+        Bytes; no plan takes less there.
+    """
+    levels = np.concatenate(graph.keep_all_levels())
+    moved = np.flatnonzero(graph.is_saved & movable)
+    change = np.zeros(len(levels) + 1, dtype=np.int64)
+    np.add.at(change, graph.last_forward_use[moved] + 1, -graph.nbytes[moved])
+    np.add.at(change, graph.n_forward + graph.first_backward_read[moved], graph.nbytes[moved])
+    least: Ints = levels + np.cumsum(change[:-1])
+    return least

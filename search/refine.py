@@ -4,6 +4,9 @@ The rule takes whole tensors in price order, so its last step frees more than it
 recompute set is chosen anew as a knapsack (least closure time that frees the bytes missing at the
 critical op), for link shares around the rule's own; the referee says how many bytes that really
 takes. Single changes and exchanges then polish the best plan found.
+
+What is found depends on the budget, so that a larger one could be slower. Therefore the rungs below
+the budget are planned for too, as far as they may be faster.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -18,11 +22,14 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from slackswap.cost_model.engine import KEEP, RECOMPUTE, SWAP, Codes, Scorer
+from slackswap.errors import Infeasible
 from slackswap.graph import Bools, Ints
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
 from slackswap.planners.closure import IMPOSSIBLE, closure_ns
+from slackswap.planners.least_time import least_ns
 from slackswap.planners.link import admit_earliest
+from slackswap.planners.rungs import lower_rungs
 from slackswap.planners.slackswap import SlackSwap
 from slackswap.planners.window import CriticalOp, away_at, critical_op
 from slackswap.problem import Problem
@@ -53,8 +60,8 @@ class SlackSwapPlus:
     polish: int = _POLISH
 
     name: ClassVar[str] = "slackswap+"
-    version: ClassVar[str] = "1"
-    capabilities: ClassVar[Capabilities] = Capabilities(anytime=True)
+    version: ClassVar[str] = "2"
+    capabilities: ClassVar[Capabilities] = Capabilities(anytime=True, monotone=True)
 
     def warm_up(self) -> None:
         """Load the compiled parts and the knapsack solver."""
@@ -64,17 +71,37 @@ class SlackSwapPlus:
     def plan(
         self, problem: Problem, *, rng: random.Random, time_limit: float | None, report: Report
     ) -> Plan:
-        """Plan by the rule, then improve until nothing more is found or time is up."""
+        """Plan by the rule, then improve until nothing more is found or time is up.
+
+        Lower budgets are planned for too, as far as a plan for one may be faster.
+        """
         deadline = float("inf") if time_limit is None else time.perf_counter() + 0.9 * time_limit
-        rule = SlackSwap().plan(problem, rng=rng, time_limit=time_limit, report=report)
+        search = self._search(problem, time_limit, deadline, report)
+        for rung in lower_rungs(problem):
+            least = least_ns(Scorer(rung))
+            if least is None or least >= search.best_ns or search.late:
+                break
+            with suppress(Infeasible):
+                lower = self._search(rung, time_limit, deadline, Report())
+                search.offer(lower.best[np.newaxis])
+                search.evaluations += lower.evaluations
+        report(evaluations=search.evaluations)
+        return search.scorer.decode(search.best)
+
+    def _search(
+        self, problem: Problem, time_limit: float | None, deadline: float, report: Report
+    ) -> _Search:
+        rule = SlackSwap().plan(
+            problem, rng=random.Random(0), time_limit=time_limit, report=report
+        )
         report.incumbent(rule)
         search = _Search(problem, deadline, report)
+        search.evaluations = report.statistics["evaluations"]
         search.offer(search.scorer.encode(rule)[np.newaxis])
         if search.best_ns > problem.profile.duration_ns:
             search.knapsacks(report.statistics["link_share"])
             search.polish(self.polish)
-        report(evaluations=report.statistics["evaluations"] + search.evaluations)
-        return search.scorer.decode(search.best)
+        return search
 
 
 @dataclass(slots=True)

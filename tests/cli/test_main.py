@@ -154,6 +154,22 @@ def test_one_object_and_nothing_else_on_standard_output(here):
     assert json.loads(done.stdout)["profile"] == "small"
 
 
+def test_what_native_code_prints_stays_off_standard_output(here):
+    """As HiGHS does in SciPy, whatever its options say."""
+    Path("chatty.py").write_text(
+        "import os\nfrom slackswap import Plan\n"
+        "def chat(problem, *, rng, time_limit, report):\n"
+        "    os.write(1, b'debug line of a solver')\n    return Plan()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "slackswap.cli.main", "plan", "small.json", "-b", "100%", "--json",
+         "-p", "chatty:chat"],
+        capture_output=True, text=True, check=True,
+    )
+    assert json.loads(done.stdout)["planner"] == "chat"
+    assert "debug line of a solver" in done.stderr
+
+
 def test_a_module_of_this_folder_is_found_and_shadows_nothing(here):
     script = Path(sys.executable).with_name("slackswap")
     if not script.exists():

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackswap import BackwardOp, ForwardOp, Hardware, Plan, Problem, Profile, Tensor, simulate
-from slackswap.planners.closure import IMPOSSIBLE, closure_ns, rank_by_closure
+from slackswap.planners.closure import IMPOSSIBLE, closure_ns, least_rerun_ns, rank_by_closure
 from slackswap.planners.intermediates import worth_storing
 from slackswap.profiles.random_dag import random_profile
 
@@ -35,6 +35,34 @@ def test_the_price_of_one_op_is_what_the_referee_reruns(seed):
             continue
         plan = Plan({profile.tensors[t].name: "recompute"})
         assert simulate(Problem(profile, LINK), plan, "reference").recompute_ns == price
+
+
+@settings(max_examples=400)
+@given(st.integers(0, 2**40))
+def test_dropping_several_takes_at_least_each_op_once(seed):
+    rng = random.Random(seed)
+    profile = random_profile(rng, rng.randint(1, 12))
+    graph = profile.graph
+    prices = closure_ns(graph, all_saved(profile))
+    ops = [
+        op for op in range(graph.n_forward)
+        if prices[op] < IMPOSSIBLE and any(
+            graph.is_saved[t] and "recompute" in profile.tensors[t].allowed
+            for t in graph.forward_writes[op]
+        )
+    ]
+    rng.shuffle(ops)
+    least = least_rerun_ns(graph, all_saved(profile), np.array(ops, dtype=np.int64))
+    assert least[0] == 0
+    assert not ops or least[1] == prices[ops[0]]
+    for count in range(1, len(ops) + 1):
+        dropped = {
+            profile.tensors[t].name: "recompute"
+            for op in ops[:count] for t in graph.forward_writes[op]
+            if graph.is_saved[t] and "recompute" in profile.tensors[t].allowed
+        }
+        evaluation = simulate(Problem(profile, LINK), Plan(dropped), "reference")
+        assert least[count] <= evaluation.recompute_ns
 
 
 def fork() -> Profile:

@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 import pytest
+from bounding import small_problem
 from drawing import random_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,8 +23,13 @@ from slackswap import (
     simulate,
     solve,
 )
+from slackswap.cost_model.engine import Scorer
+from slackswap.planners.least_time import least_ns
 from slackswap.planners.link import admit_earliest, admit_per_layer
+from slackswap.planners.slackswap import SlackSwap
+from slackswap.planners.sweep import Sweep
 from slackswap.profiles.random_dag import random_profile
+from slackswap.search.enumeration import enumerate_plans
 
 #: One byte a nanosecond each way.
 LINK = Hardware("toy", 10**9, 10**9)
@@ -106,14 +112,91 @@ def test_it_finds_nearly_every_plan_that_trivial_planners_find():
     assert missed == []
 
 
-@pytest.mark.parametrize("name", ["bert-large", "gpt2-xl", "llama-7b", "opt-350m-a100"])
-def test_a_larger_budget_is_never_slower(name):
-    profile, hardware = load_profile(name), load_hardware("a100-80gb")
-    times = []
-    for percent in range(35, 101, 5):
-        evaluation = solve(Problem(profile, hardware, f"{percent}%"), "slackswap").evaluation
-        times.append(evaluation.iteration_ns if evaluation else np.iinfo(np.int64).max)
-    assert times == sorted(times, reverse=True)
+def iteration_ns_at(problem, budget_bytes, name="slackswap"):
+    """Time of a planner's plan at a budget; None where it has none."""
+    evaluation = solve(problem.with_budget(budget_bytes), name).evaluation
+    return None if evaluation is None else evaluation.iteration_ns
+
+
+@pytest.mark.parametrize("name", ["bert-large", "gpt2-xl", "llama-7b", "opt-350m-a100",
+                                  "llama3-8b-hf-eager", "resnet50-hf"])
+def test_a_larger_budget_is_never_slower_on_models(name):
+    problem = Problem(load_profile(name), load_hardware("a100-80gb"))
+    budgets = [problem.keep_all_peak_bytes * percent // 100 for percent in range(30, 101, 3)]
+    times = [iteration_ns_at(problem, budget) for budget in budgets]
+    found = [time for time in times if time is not None]
+    assert None not in times[len(times) - len(found):]
+    assert found == sorted(found, reverse=True)
+
+
+@settings(max_examples=250)
+@given(st.integers(0, 2**40), st.integers(1, 19), st.integers(0, 2**40))
+def test_a_larger_budget_is_never_slower(seed, rung, more):
+    """From any rung of the ladder that it plans for, whether or not its plan there was repaired."""
+    problem = random_case(seed).problem
+    smaller = problem.keep_all_peak_bytes * rung // 20
+    larger = smaller + more % (problem.keep_all_peak_bytes + 1)
+    if smaller == 0:
+        return
+    at_smaller = iteration_ns_at(problem, smaller)
+    if at_smaller is not None:
+        at_larger = iteration_ns_at(problem, larger)
+        assert at_larger is not None
+        assert at_larger <= at_smaller
+
+
+@settings(max_examples=150)
+@given(st.integers(0, 2**40))
+def test_nothing_that_was_left_out_is_faster(seed):
+    """The sweep against scoring its whole span, from the lowest threshold that it found."""
+    problem = random_case(seed).problem
+    sweep = Sweep(SlackSwap(), problem, None)
+    sweep.run()
+    assert not sweep.over
+    for family, share in sweep._pairs():
+        lowest = sweep._lowest(family, share)
+        if lowest is None:
+            continue
+        for count in range(lowest, len(family.order.ops) + 1):
+            scores = sweep.scorer.score(sweep._plan(family, count, share))
+            if scores.feasible[0]:
+                assert sweep.best.iteration_ns <= scores.iteration_ns[0]
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 2**40))
+def test_what_is_known_without_the_referee_is_true(seed):
+    """No plan of a family is faster than `at_least_ns`, or fits below `first_possible`."""
+    sweep = Sweep(SlackSwap(), random_case(seed).problem, None)
+    for family, share in sweep._pairs():
+        possible = family.first_possible(share)
+        for count in range(len(family.order.ops) + 1):
+            scores = sweep.scorer.score(sweep._plan(family, count, share))
+            if scores.feasible[0]:
+                assert count >= possible
+                assert scores.iteration_ns[0] >= family.at_least_ns[count]
+
+
+def test_a_budget_that_one_op_exceeds_is_refused_at_once():
+    # BERT-Large's loss alone needs more than 30% of the peak.
+    solution = solve(Problem(load_profile("bert-large"), load_hardware("a100-80gb"), 0.3),
+                     "slackswap")
+    assert solution.plan is None
+    assert solution.statistics["evaluations"] == 0
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 2**40))
+def test_no_plan_is_faster_than_the_least_time(seed):
+    problem = small_problem(seed)
+    if problem is None:
+        return
+    least = least_ns(Scorer(problem))
+    best = enumerate_plans(problem).iteration_ns
+    if least is None:
+        assert best is None
+    elif best is not None:
+        assert problem.profile.duration_ns <= least <= best
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,21 @@ def test_never_worse_than_the_rule(seed):
         assert plus.evaluation.iteration_ns <= rule.evaluation.iteration_ns
 
 
+@settings(max_examples=100)
+@given(st.integers(0, 2**40), st.integers(1, 19), st.integers(0, 2**40))
+def test_a_larger_budget_is_never_slower(seed, rung, more):
+    problem = random_case(seed).problem
+    peak = problem.keep_all_peak_bytes
+    if peak * rung // 20 == 0:
+        return
+    smaller = solve(problem.with_budget(peak * rung // 20), "slackswap+").evaluation
+    if smaller is not None:
+        budget = peak * rung // 20 + more % (peak + 1)
+        larger = solve(problem.with_budget(budget), "slackswap+").evaluation
+        assert larger is not None
+        assert larger.iteration_ns <= smaller.iteration_ns
+
+
 @settings(max_examples=200)
 @given(st.integers(0, 2**40))
 def test_the_knapsack_is_the_cheapest_of_all_subsets(seed):
