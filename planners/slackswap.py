@@ -149,7 +149,11 @@ class SlackSwap:
             least = least_ns(at_rung.scorer)
             if least is None or least >= sweep.best.iteration_ns or sweep.over:
                 break
-            if at_rung.best.codes is not None or (at_rung is not sweep and at_rung.any_fits()):
+            fits = at_rung.best.codes is not None
+            if at_rung is not sweep:
+                fits = at_rung.any_fits()
+                sweep.evaluations += at_rung.evaluations
+            if fits:
                 continue
             for start in at_rung.extremes():
                 codes = repair(at_rung.scorer, start, actions=actions)
