@@ -84,7 +84,7 @@ def judge_hideable(results: Results) -> Finding:
     found = {
         model: float(facts.iloc[0]["hideable_blocks"])
         for model in PAPER_MODELS
-        if not (facts := _on(results.facts, model, "a100")).empty
+        if not (facts := _on(results.facts, model, "a100-80gb")).empty
     }
     if len(found) < len(PAPER_MODELS):
         return _missing(f"facts of {and_(set(PAPER_MODELS) - set(found))} on an A100")
@@ -373,15 +373,18 @@ def _ceilings(plans: pd.DataFrame) -> dict[str, float]:
 
 
 def _half(plans: pd.DataFrame) -> pd.DataFrame:
-    on_default = plans["hardware"].fillna("").str.startswith("a100-80gb")
+    on_default = _is_on(plans, "a100-80gb")
     return plans[plans["budget"].isin((HALF, "50%")) & (on_default | ~plans["solved"])]
 
 
+def _is_on(rows: pd.DataFrame, hardware: str) -> pd.Series[bool]:
+    """Rows on a catalogue hardware as it is; in a variant, on what the variant makes of it."""
+    name = rows["hardware"].fillna("").astype(str)
+    return (name == hardware) | (name.str.startswith(f"{hardware} ") & (rows["variant"] != ""))
+
+
 def _on(facts: pd.DataFrame, profile: str, hardware: str) -> pd.DataFrame:
-    return facts[
-        (facts["profile"] == profile)
-        & facts["hardware"].fillna("").astype(str).str.startswith(hardware)
-    ]
+    return facts[(facts["profile"] == profile) & _is_on(facts, hardware)]
 
 
 def _equal(agree: bool, ours: str, why: str) -> Finding:

@@ -28,11 +28,26 @@ from slackswap.profiles.random_dag import (
     layered_profile,
     random_profile,
 )
+from slackswap.quantities import format_bytes, format_ns
 
 #: Profiles kept by a process, so that the many cells of one profile build it once.
 _KEPT = 64
 
 _HARDWARE_FIELDS = tuple(spec.name for spec in fields(Hardware) if spec.name != "name")
+
+
+def _in_words(field: str, value: Any) -> str:
+    """Return what a changed field of a hardware adds to its name."""
+    if field == "full_duplex":
+        return "full duplex" if value else "half duplex"
+    label = field.partition("_bytes")[0].removesuffix("_per_s").removesuffix("_ns")
+    if field.endswith("_bytes_per_s"):
+        return f"{label} {value / 1e9:g} GB/s"
+    if field.endswith("_ns"):
+        return f"{label} {format_ns(value)}"
+    if field.endswith("_bytes"):
+        return f"{label} {'unlimited' if value is None else format_bytes(value)}"
+    return f"{label} {value:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +97,10 @@ class HardwareSource:
         if "link" in options:
             hardware = hardware.with_link(float(options["link"]))
         changes = {key: options[key] for key in _HARDWARE_FIELDS if key in options}
-        return replace(hardware, **changes) if changes else hardware
+        if not changes:
+            return hardware
+        words = [hardware.name, *(_in_words(key, value) for key, value in changes.items())]
+        return replace(hardware, **changes, name=" ".join(words))
 
     def changed(self, changes: Mapping[str, Any]) -> HardwareSource:
         """Return a copy with some keys of the recipe replaced."""

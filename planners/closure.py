@@ -97,6 +97,46 @@ def rank_by_closure(
     )
 
 
+def spread(order: ClosureOrder, ratio: float) -> ClosureOrder:
+    """Take ops of about the same price far apart first, instead of the cheapest to the last digit.
+
+    What lies close together runs again together, and comes back all at once.
+
+    Parameters
+    ----------
+    order : ClosureOrder
+        Ops, cheapest first.
+    ratio : float
+        Prices whose ratio to the cheapest of a group is less belong to the group.
+
+    Returns
+    -------
+    ClosureOrder
+        Groups in the given order; within each, every place halves a largest gap between those
+        before it, in the order of execution.
+    """
+    ops, prices = order.ops.copy(), order.ns_per_byte.copy()
+    start = 0
+    while start < len(ops):
+        end = int(max(np.searchsorted(order.ns_per_byte, order.ns_per_byte[start] * ratio),
+                      np.searchsorted(order.ns_per_byte, order.ns_per_byte[start], "right")))
+        by_time = start + np.argsort(ops[start:end], kind="stable")
+        taken = by_time[_halving(end - start)]
+        ops[start:end], prices[start:end] = order.ops[taken], order.ns_per_byte[taken]
+        start = end
+    return ClosureOrder(ops, prices)
+
+
+def _halving(count: int) -> Ints:
+    """Return 0 .. `count` - 1 in the order of their binary digits read backwards."""
+    digits = max(1, (count - 1).bit_length())
+    places = np.arange(2**digits)
+    backwards = np.zeros_like(places)
+    for digit in range(digits):
+        backwards |= (places >> digit & 1) << (digits - 1 - digit)
+    return backwards[backwards < count]
+
+
 def least_rerun_ns(graph: Graph, stored: Bools, ops: Ints) -> Ints:
     """Time that rerunning the first k of some ops takes at least, for every k.
 

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from slackswap.cost_model.engine import KEEP, RECOMPUTE, SWAP, Codes, Scorer, Scores
 from slackswap.graph import Bools, Ints
-from slackswap.planners.closure import ClosureOrder, least_rerun_ns, rank_by_closure
+from slackswap.planners.closure import ClosureOrder, least_rerun_ns, rank_by_closure, spread
 from slackswap.planners.intermediates import asked_for, worth_storing
 from slackswap.planners.link import admit_earliest, admit_per_layer
 from slackswap.planners.ordering import layer_of_ops
@@ -37,10 +37,14 @@ if TYPE_CHECKING:
 #: Shares of the link's time, the whole of it first, the more different ones before the others.
 #: Beyond the whole, compute waits for copies.
 _SHARES = (1.0, 0.6, 1.03, 0.9, 1.25, 0.97, 0.94, 0.8, 2.0, 4.0, 1e6)
+#: Shares of what the link can bring back during the backward pass, where that is less.
+_SHARES_BACK = (1.0, 1.1, 0.9, 1.2, 0.8)
 #: Levels of memory, as parts of the highest, above which ops may have to be relieved.
 _LEVELS = (0.75, 0.5, 0.25)
 #: Places in the price order, as parts of it, whose prices intermediates are stored at.
 _STORING = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
+#: Ratio of prices that count as the same when ops are taken far apart.
+_SAME_PRICE = 1.25
 #: Thresholds are walked on a grid of this many cells, and halved within a cell.
 _CELLS = 32
 #: Thresholds scored in one call once the lowest fitting one is known.
@@ -159,8 +163,14 @@ class Sweep:
     def _shares(self) -> tuple[float, ...]:
         if not self.rule.swap:
             return (0.0,)
-        # A layer's window takes the place of the share.
-        return _SHARES[:1] if self.rule.link_windows else _SHARES
+        if self.rule.link_windows:
+            return _SHARES[:1]  # a layer's window takes the place of the share
+        hardware, graph = self.problem.hardware, self.scorer.graph
+        out = hardware.d2h_bytes_per_s * int(graph.forward_ns.sum())
+        back = hardware.h2d_bytes_per_s * int(graph.backward_ns.sum())
+        if back >= out:
+            return _SHARES
+        return (*_SHARES, *(back / out * share for share in _SHARES_BACK))
 
     # ------------------------------------------------------------------ the span
 
@@ -180,6 +190,9 @@ class Sweep:
         """Yield a price order, then those in which intermediates worth their memory are stored."""
         graph = self.scorer.graph
         plain = self._family(useful, until_ns, np.zeros(graph.n_tensors, dtype=np.bool_))
+        spread_out = spread(plain.order, _SAME_PRICE)
+        if not np.array_equal(spread_out.ops, plain.order.ops):
+            yield replace(plain, order=spread_out)
         yield plain
         order = plain.order
         if not (self.rule.recompute and self.rule.store_intermediates) or not len(order.ops):
@@ -260,9 +273,11 @@ class Sweep:
         if cell is None:
             return None
         low, high = cell
+        possible = family.first_possible(share)
         while low < high:
+            # The middle does not depend on what is possible, lest a larger budget walk elsewhere.
             middle = (low + high) // 2
-            if self._fits(family, share, middle):
+            if middle >= possible and self._fits(family, share, middle):
                 high = middle
             else:
                 low = middle + 1
@@ -272,18 +287,17 @@ class Sweep:
         """Walk up a grid of thresholds to the first cell whose last threshold fits."""
         top = len(family.order.ops)
         step = max(1, -(-top // _CELLS))
+        possible = family.first_possible(share)
         below = -1
         for at in (*range(0, top, step), top):
             if self.late:
                 return None
-            if self._fits(family, share, at):
+            if at >= possible and self._fits(family, share, at):
                 return below + 1, at
             below = at
         return None
 
     def _fits(self, family: _Family, share: float, count: int) -> bool:
-        if count < family.first_possible(share):
-            return False
         scores = self._score_at(family, share, np.array([count]))
         return bool(scores.feasible[0])
 

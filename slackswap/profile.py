@@ -224,7 +224,7 @@ class Profile:
         """Tensor index by name."""
         return {tensor.name: index for index, tensor in enumerate(self.tensors)}
 
-    @property
+    @cached_property
     def duration_ns(self) -> int:
         """Time of one iteration that keeps everything: the sum of all durations."""
         return sum(op.duration_ns for op in self.forward) + sum(

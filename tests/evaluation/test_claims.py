@@ -63,6 +63,14 @@ def test_hideable(shares: Sequence[float], verdict: Verdict) -> None:
     assert _verdict("hideable on A100", *facts[:2]) is Verdict.NOT_TESTABLE
 
 
+def test_another_link_is_another_hardware() -> None:
+    """The claims are about the catalogue's A100; only a named variant may change it."""
+    slow = [made_up_facts(m, "a100-80gb link x0.2", 0.2, 0.2) for m in PAPER_MODELS]
+    assert _verdict("hideable on A100", *slow) is Verdict.NOT_TESTABLE
+    plans = _on_models("slackswap", (1.04, 1.02, 1.0), hardware="a100-80gb half duplex")
+    assert _verdict("throughput at half", *plans) is Verdict.NOT_TESTABLE
+
+
 def test_throughput_at_half() -> None:
     good = _on_models("slackswap", (1.04, 1.02, 1.0))
     assert _verdict("throughput at half", *good) is Verdict.REPRODUCED

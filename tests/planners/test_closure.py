@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackswap import BackwardOp, ForwardOp, Hardware, Plan, Problem, Profile, Tensor, simulate
-from slackswap.planners.closure import IMPOSSIBLE, closure_ns, least_rerun_ns, rank_by_closure
+from slackswap.planners.closure import (
+    IMPOSSIBLE,
+    ClosureOrder,
+    closure_ns,
+    least_rerun_ns,
+    rank_by_closure,
+    spread,
+)
 from slackswap.planners.intermediates import worth_storing
 from slackswap.profiles.random_dag import random_profile
 
@@ -157,3 +164,30 @@ def test_long_closures_are_priced_without_walking_them_op_by_op():
         (BackwardOp("b", 1, (n,)),),
     )
     assert closure_ns(profile.graph, all_saved(profile))[-1] == n
+
+
+def test_ops_of_one_price_are_taken_far_apart():
+    # Eight places, binary digits read backwards: 000 001 010 011 ... -> 0 4 2 6 1 5 3 7.
+    order = ClosureOrder(np.array([3, 1, 0, 2, 5, 4, 7, 6]), np.ones(8))
+    assert spread(order, 1.25).ops.tolist() == [0, 4, 2, 6, 1, 5, 3, 7]
+
+
+def test_prices_far_apart_keep_their_order():
+    # 1.2 is within a quarter of 1.0, 1.3 is not; of a group of two the first executed comes first.
+    order = ClosureOrder(np.array([9, 2, 4]), np.array([1.0, 1.2, 1.3]))
+    out = spread(order, 1.25)
+    assert out.ops.tolist() == [2, 9, 4]
+    assert out.ns_per_byte.tolist() == [1.2, 1.0, 1.3]
+
+
+@settings(max_examples=200)
+@given(st.lists(st.integers(0, 5), max_size=40))
+def test_spreading_loses_nothing(prices):
+    prices = np.sort(np.array(prices, dtype=np.float64))
+    ops = np.random.default_rng(len(prices)).permutation(len(prices))
+    out = spread(ClosureOrder(ops, prices), 1.25)
+    price_of = dict(zip(ops.tolist(), prices.tolist(), strict=True))
+    assert sorted(out.ops.tolist()) == sorted(ops.tolist())
+    assert out.ns_per_byte.tolist() == [price_of[op] for op in out.ops.tolist()]
+    # Whole prices differ by a quarter at least from 4 to 5 on, so no two are mixed.
+    assert out.ns_per_byte.tolist() == sorted(prices.tolist())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -28,7 +29,8 @@ from slackswap.planners.least_time import least_ns
 from slackswap.planners.link import admit_earliest, admit_per_layer
 from slackswap.planners.slackswap import SlackSwap
 from slackswap.planners.sweep import Sweep
-from slackswap.profiles.random_dag import random_profile
+from slackswap.profiles.random_dag import deep_chain_profile, random_profile
+from slackswap.search.bounds import lower_bound
 from slackswap.search.enumeration import enumerate_plans
 
 #: One byte a nanosecond each way.
@@ -236,6 +238,22 @@ def test_intermediates_are_stored_where_closures_would_reach_back_to_the_embeddi
     stored = solve(problem, "slackswap")
     without = solve(problem, "slackswap", store_intermediates=False)
     assert stored.evaluation.iteration_ns <= without.evaluation.iteration_ns
+
+
+def test_equal_prices_along_a_chain_are_spread():
+    """Dropping a run of a chain brings it all back at once: worse than twice the time."""
+    chain = deep_chain_profile(96)
+    problem = Problem(chain, load_hardware("a100-80gb").with_link(0.25), 0.35)
+    gap = solve(problem, "slackswap").evaluation.iteration_ns / lower_bound(problem).value_ns - 1
+    assert gap < 0.01
+
+
+def test_the_way_back_is_a_budget_too():
+    """Where it is four times slower than the way out, a full share out would stall backward."""
+    hardware = replace(load_hardware("a100-80gb"), h2d_bytes_per_s=6 * 10**9)
+    problem = Problem(load_profile("gpt2-xl"), hardware, 0.5)
+    gap = solve(problem, "slackswap").evaluation.iteration_ns / lower_bound(problem).value_ns - 1
+    assert gap < 0.01
 
 
 @settings(max_examples=300)
