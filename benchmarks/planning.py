@@ -31,9 +31,6 @@ _RULE = Goal(0.010, show=seconds)
 _PLUS = Goal(0.5, show=seconds)
 _LARGE = Goal(0.4, show=seconds)
 _LARGE_OPS = 100_000
-#: A chain cannot halve its memory by the rule: what runs again comes back all at once, and takes
-#: the room that it made. A little more leaves room for scratch.
-_CHAIN_BUDGET = 0.55
 
 
 def tables(scale: Scale) -> Iterator[Table]:
@@ -49,8 +46,8 @@ def tables(scale: Scale) -> Iterator[Table]:
     )
     yield _curve(
         "planning-chain",
-        f"SlackSwap: warm planning of one chain, one result in eight saved, f = {_CHAIN_BUDGET}",
-        [[Problem(chain(n), GROWTH_HARDWARE, _CHAIN_BUDGET)] for n in scale.chain], scale.repeats,
+        f"SlackSwap: warm planning of one chain, one result in eight saved, f = {HALF}",
+        [[Problem(chain(n), GROWTH_HARDWARE, HALF)] for n in scale.chain], scale.repeats,
     )
 
 
