@@ -22,6 +22,8 @@ WALK_LIMIT = 256
 
 #: Price of a closure that would need an op that cannot run again.
 IMPOSSIBLE = 2**60
+#: Most that a closure is said to cost.
+_DEAREST = 2**59
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +102,8 @@ def rank_by_closure(
 def spread(order: ClosureOrder, ratio: float) -> ClosureOrder:
     """Take ops of about the same price far apart first, instead of the cheapest to the last digit.
 
-    What lies close together runs again together, and comes back all at once.
+    What lies close together runs again together, and comes back all at once. A price below one
+    before it, which sharing a closure can make, counts as that one.
 
     Parameters
     ----------
@@ -112,14 +115,15 @@ def spread(order: ClosureOrder, ratio: float) -> ClosureOrder:
     Returns
     -------
     ClosureOrder
-        Groups in the given order; within each, every place halves a largest gap between those
-        before it, in the order of execution.
+        Groups in the given order; within each, ops halve the gaps between those before them, in
+        the order of execution.
     """
     ops, prices = order.ops.copy(), order.ns_per_byte.copy()
+    level = np.maximum.accumulate(order.ns_per_byte)
     start = 0
     while start < len(ops):
-        end = int(max(np.searchsorted(order.ns_per_byte, order.ns_per_byte[start] * ratio),
-                      np.searchsorted(order.ns_per_byte, order.ns_per_byte[start], "right")))
+        end = int(max(np.searchsorted(level, level[start] * ratio),
+                      np.searchsorted(level, level[start], "right")))
         by_time = start + np.argsort(ops[start:end], kind="stable")
         taken = by_time[_halving(end - start)]
         ops[start:end], prices[start:end] = order.ops[taken], order.ns_per_byte[taken]
@@ -181,7 +185,11 @@ def _chain_ns(
         for at in range(start[op], start[op + 1]):
             t = items[at]
             if not stored[t]:
-                total = min(total + chain[producer[t]], IMPOSSIBLE)
+                before = chain[producer[t]]
+                if before == IMPOSSIBLE or total == IMPOSSIBLE:
+                    total = IMPOSSIBLE
+                else:
+                    total = min(total + before, _DEAREST)
         chain[op] = total
     return chain
 
@@ -216,7 +224,7 @@ def _walk(
                 count += 1
                 total += forward_ns[before]
             else:
-                total = min(total + chain[before], IMPOSSIBLE)
+                total = min(total + chain[before], _DEAREST)
     return total, count
 
 
@@ -230,7 +238,7 @@ def _closure_ns(
     served = np.full(n_forward, -1, np.int64)
     path = np.empty(WALK_LIMIT, np.int64)
     for op in range(n_forward):
-        if chain[op] >= IMPOSSIBLE:
+        if chain[op] == IMPOSSIBLE:
             result[op] = IMPOSSIBLE
         else:
             result[op], _ = _walk(

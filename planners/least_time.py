@@ -28,10 +28,13 @@ def least_ns(scorer: Scorer) -> int | None:
     Returns
     -------
     int or None
-        Nanoseconds; None when some op needs more than the budget whatever is moved.
+        Nanoseconds; None when some op, or the inputs, need more than the budget
+        whatever is moved.
     """
     problem, graph, allowed = scorer.problem, scorer.graph, scorer.allowed
     movable = allowed[:, RECOMPUTE] | allowed[:, SWAP]
+    if graph.input_bytes > problem.budget_bytes:
+        return None
     if least_levels(graph, movable).max(initial=0) > problem.budget_bytes:
         return None
     critical = critical_op(graph)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from slackswap.cost_model.engine import KEEP, RECOMPUTE, SWAP, Codes, Scorer, Scores
@@ -11,8 +13,14 @@ from slackswap.graph import Ints
 _ROUND = 96
 
 
-def repair(scorer: Scorer, codes: Codes, *, actions: tuple[np.int8, ...], rounds: int = 64
-           ) -> Codes | None:
+def repair(
+    scorer: Scorer,
+    codes: Codes,
+    *,
+    actions: tuple[np.int8, ...],
+    rounds: int = 64,
+    deadline: float | None = None,
+) -> Codes | None:
     """Change one tensor at a time until a plan fits.
 
     Each round scores every single change of the largest tensors and takes the one that gets
@@ -28,6 +36,8 @@ def repair(scorer: Scorer, codes: Codes, *, actions: tuple[np.int8, ...], rounds
         Actions that may be given to a tensor.
     rounds : int
         Most changes made.
+    deadline : float, optional
+        `time.perf_counter` value after which no more changes are made.
 
     Returns
     -------
@@ -38,6 +48,8 @@ def repair(scorer: Scorer, codes: Codes, *, actions: tuple[np.int8, ...], rounds
     current = codes
     reached = progress(scorer.score(current))[0]
     for _ in range(rounds):
+        if deadline is not None and time.perf_counter() > deadline:
+            return None
         neighbours = _neighbours(scorer, current, by_size, actions)
         if not len(neighbours):
             return None

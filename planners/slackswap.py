@@ -35,7 +35,7 @@ from slackswap.planners.sweep import Sweep
 from slackswap.problem import Problem
 from slackswap.profile import BackwardOp, ForwardOp, Profile, Tensor
 
-#: On profiles of more ops no lower budgets are tried.
+#: On profiles of more ops repairing takes long, so no lower budgets are tried.
 _RUNGS_UP_TO = 2_000
 
 
@@ -108,18 +108,24 @@ class SlackSwap:
         """Find the fastest plan of the rule that fits; repair one where none does."""
         deadline = None if time_limit is None else time.perf_counter() + time_limit
         sweep = Sweep(self, problem, deadline)
-        repaired = None
+        repaired, complete = None, True
         if least_ns(sweep.scorer) is not None:
             sweep.run()
-            repaired = None if self.ordered else self._repaired(sweep)
+            if not self.ordered:
+                repaired, complete = self._repaired(sweep)
         codes = sweep.best.codes if repaired is None else repaired
         report(
             evaluations=sweep.evaluations,
             link_share=sweep.best.share,
             threshold_ns_per_byte=sweep.best.ns_per_byte,
             repaired=repaired is not None,
-            exhaustive=not sweep.over,
+            exhaustive=complete and not self.ordered and not sweep.stopped,
         )
+        if codes is None and sweep.late:
+            raise Infeasible(
+                f"found no plan of the rule for {problem.budget_bytes} bytes in time",
+                where="slackswap", fix="raise the time limit or the budget",
+            )
         if codes is None:
             raise Infeasible(
                 f"no plan of the rule fits {problem.budget_bytes} bytes",
@@ -134,29 +140,39 @@ class SlackSwap:
             plan = with_layer_barriers(problem.profile, plan)
         return with_on_demand_gates(problem.profile, plan) if self.on_demand else plan
 
-    def _repaired(self, sweep: Sweep) -> Codes | None:
+    def _repaired(self, sweep: Sweep) -> tuple[Codes | None, bool]:
         """Change single tensors of extreme plans of the rule where none of it fits.
 
         What is found so for a lower budget is used at this one too if it is faster, so that these
         plans do not break the promise that a larger budget is not slower.
+
+        Returns
+        -------
+        codes : int8[tensors] or None
+            A plan that fits and is faster than the best of the rule, if there is one.
+        complete : bool
+            Whether all lower budgets were tried at which such a plan may be faster.
         """
         actions = permitted_actions(swap=self.swap, recompute=self.recompute)
-        fitting = []
-        small = len(sweep.problem.profile.forward) <= _RUNGS_UP_TO
-        rungs = lower_rungs(sweep.problem) if small else ()
-        sweeps = (Sweep(self, rung, sweep.deadline) for rung in rungs)
+        fitting, complete = [], True
+        small = sweep.scorer.graph.n_forward <= _RUNGS_UP_TO
+        sweeps = (Sweep(self, rung, sweep.deadline) for rung in lower_rungs(sweep.problem))
         for at_rung in itertools.chain([sweep], sweeps):
             least = least_ns(at_rung.scorer)
-            if least is None or least >= sweep.best.iteration_ns or sweep.over:
+            if least is None or least >= sweep.best.iteration_ns:
                 break
             fits = at_rung.best.codes is not None
             if at_rung is not sweep:
+                complete = small and not sweep.stopped
+                if not complete:
+                    break
                 fits = at_rung.any_fits()
                 sweep.evaluations += at_rung.evaluations
-            if fits:
-                continue
-            for start in at_rung.extremes():
-                codes = repair(at_rung.scorer, start, actions=actions)
-                if codes is not None:
-                    fitting.append(codes)
-        return sweep.faster(fitting)
+            if not fits and not sweep.late:
+                for start in at_rung.extremes():
+                    codes = repair(
+                        at_rung.scorer, start, actions=actions, deadline=sweep.deadline
+                    )
+                    if codes is not None:
+                        fitting.append(codes)
+        return sweep.faster(fitting), complete

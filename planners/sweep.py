@@ -25,6 +25,7 @@ import numpy as np
 from slackswap.cost_model.engine import KEEP, RECOMPUTE, SWAP, Codes, Scorer, Scores
 from slackswap.graph import Bools, Ints
 from slackswap.planners.closure import ClosureOrder, least_rerun_ns, rank_by_closure, spread
+from slackswap.planners.fitting import permitted
 from slackswap.planners.intermediates import asked_for, worth_storing
 from slackswap.planners.link import admit_earliest, admit_per_layer
 from slackswap.planners.ordering import layer_of_ops
@@ -94,7 +95,9 @@ class Sweep:
         allowed = self.scorer.allowed
         self.base = self.scorer.default.copy()
         must_go = self.scorer.graph.is_saved & ~allowed[:, KEEP]
-        self.base[must_go] = np.where(allowed[must_go, SWAP], SWAP, RECOMPUTE)
+        if must_go.any():
+            self.base[must_go] = SWAP if self.rule.swap else RECOMPUTE
+            self.base = permitted(self.scorer, self.base)
 
     def run(self) -> None:
         """Find the fastest plan of the span; `best` stays empty when none fits."""
@@ -103,7 +106,7 @@ class Sweep:
             return
         lowest = []
         for family, share in self._pairs():
-            if self.over:
+            if self.stopped:
                 return
             if self._promising(family, family.first_possible(share)).size:
                 lowest.append((family, share, self._lowest(family, share)))
@@ -139,7 +142,7 @@ class Sweep:
         return plans[row]
 
     @property
-    def over(self) -> bool:
+    def stopped(self) -> bool:
         """Whether time is up, or a plan is found and enough work spent on better ones."""
         work = self.evaluations * self.scorer.graph.n_forward
         return self.late or (self.best.codes is not None and work > _WORK)
@@ -198,10 +201,11 @@ class Sweep:
         if not (self.rule.recompute and self.rule.store_intermediates) or not len(order.ops):
             return
         available = graph.is_input | graph.is_saved
+        level = np.maximum.accumulate(order.ns_per_byte)
         seen = set()
         for part in _STORING:
-            price = order.ns_per_byte[int(np.ceil(part * len(order.ops))) - 1]
-            dropped = self._dropped(plain, int(np.sum(order.ns_per_byte <= price)))
+            price = level[int(np.ceil(part * len(order.ops))) - 1]
+            dropped = self._dropped(plain, int(np.sum(level <= price)))
             stored = worth_storing(graph, available, dropped, float(price))
             stored &= self.scorer.allowed[:, KEEP]
             if stored.any() and stored.tobytes() not in seen:
@@ -242,6 +246,8 @@ class Sweep:
 
     def _admitted(self, family: _Family, candidates: Bools, share: float) -> Bools:
         graph, host = self.scorer.graph, self.problem.hardware.host_bytes
+        if host is not None:
+            host = max(0, host - int(graph.nbytes[family.base == SWAP].sum()))
         if self.rule.link_windows:
             layers = layer_of_ops(self.problem.profile.forward)
             return admit_per_layer(graph, candidates, self.scorer.d2h_ns, layers, host)
@@ -259,7 +265,7 @@ class Sweep:
     def _score_above(self, family: _Family, share: float, count: int) -> None:
         """Score all thresholds above one that may beat the best plan so far."""
         counts = self._promising(family, count + 1)
-        while counts.size and not self.over:
+        while counts.size and not self.stopped:
             self._score_at(family, share, counts[:_BATCH])
             counts = self._promising(family, int(counts[:_BATCH][-1]) + 1)
 
@@ -374,7 +380,7 @@ class _Family:
         reruns = least_rerun_ns(graph, self.available, self.order.ops)
         # Rounded down, so that it stays a bound.
         carried_ns = 0.999999 * 1e9 * self.missing_bytes / problem.hardware.d2h_bytes_per_s
-        waits = np.maximum(carried_ns - critical.start_ns, 0).astype(np.int64)
+        waits = np.clip(carried_ns - critical.start_ns, 0, 2.0**60).astype(np.int64)
         early = self._reruns_before(critical)
         self.at_least_ns = problem.profile.duration_ns + (
             np.maximum(reruns, waits) if early else reruns + waits

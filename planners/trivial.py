@@ -67,7 +67,8 @@ def _all_of(problem: Problem, preference: tuple[np.int8, ...]) -> Plan:
     allowed = scorer.allowed.copy()
     # An op that cannot run again must not have to, not even for a tensor further down: storing
     # everything it writes makes sure of that.
-    fixed = ~graph.recomputable[np.maximum(graph.producer, 0)] & ~graph.is_input
+    fixed = ~graph.is_input
+    fixed[fixed] = ~graph.recomputable[graph.producer[fixed]]
     allowed[fixed & allowed[:, :RECOMPUTE].any(axis=1), RECOMPUTE] = False
     codes = scorer.default.copy()
     wanted = np.full(graph.n_tensors, -1)

@@ -76,32 +76,37 @@ class SlackSwapPlus:
         Lower budgets are planned for too, as far as a plan for one may be faster.
         """
         deadline = float("inf") if time_limit is None else time.perf_counter() + 0.9 * time_limit
-        search = self._search(problem, time_limit, deadline, report)
+        search = _Search(problem, deadline, report)
+        error = Infeasible("no plan fits", where=self.name, fix="raise the budget")
+        try:
+            self._improve(search)
+        except Infeasible as raised:
+            error = raised
         for rung in lower_rungs(problem):
             least = least_ns(Scorer(rung))
             if least is None or least >= search.best_ns or search.late:
                 break
+            lower = _Search(rung, deadline, Report())
             with suppress(Infeasible):
-                lower = self._search(rung, time_limit, deadline, Report())
+                self._improve(lower)
+            if lower.has_plan:
                 search.offer(lower.best[np.newaxis])
-                search.evaluations += lower.evaluations
+            search.evaluations += lower.evaluations
         report(evaluations=search.evaluations)
+        if not search.has_plan:
+            raise error
         return search.scorer.decode(search.best)
 
-    def _search(
-        self, problem: Problem, time_limit: float | None, deadline: float, report: Report
-    ) -> _Search:
+    def _improve(self, search: _Search) -> None:
+        """Take the rule's plan for the budget of a search, and search on from it."""
         rule = SlackSwap().plan(
-            problem, rng=random.Random(0), time_limit=time_limit, report=report
+            search.problem, rng=random.Random(0), time_limit=search.left_s, report=search.report
         )
-        report.incumbent(rule)
-        search = _Search(problem, deadline, report)
-        search.evaluations = report.statistics["evaluations"]
+        search.evaluations += search.report.statistics["evaluations"]
         search.offer(search.scorer.encode(rule)[np.newaxis])
-        if search.best_ns > problem.profile.duration_ns:
-            search.knapsacks(report.statistics["link_share"])
+        if search.best_ns > search.problem.profile.duration_ns:
+            search.knapsacks(search.report.statistics["link_share"])
             search.polish(self.polish)
-        return search
 
 
 @dataclass(slots=True)
@@ -122,6 +127,18 @@ class _Search:
         self.scorer = Scorer(self.problem)
         self.critical = critical_op(self.scorer.graph)
         self.relieves = away_at(self.scorer.graph, self.critical)
+
+    @property
+    def has_plan(self) -> bool:
+        """Whether a plan that fits has been found."""
+        return self.best_ns < np.iinfo(np.int64).max
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds left; None when there is no limit."""
+        if self.deadline == float("inf"):
+            return None
+        return max(0.0, self.deadline - time.perf_counter())
 
     @property
     def late(self) -> bool:
@@ -168,7 +185,7 @@ class _Search:
             # What is swapped relieves the critical op too; what is rerun cannot be swapped, so
             # two rounds settle which is which.
             away = int(graph.nbytes[swapped & self.relieves].sum())
-            chosen = _least_time(cost, freed, demand - away + correction)
+            chosen = _least_time(cost, freed, demand - away + correction, self.left_s)
             if chosen is None:
                 return
             reruns = np.zeros(graph.n_forward, dtype=np.bool_)
@@ -272,7 +289,9 @@ class _Search:
         return _stacked(changes, graph.n_tensors)
 
 
-def _least_time(cost: Ints, freed: Ints, demand: int) -> Ints | None:
+def _least_time(
+    cost: Ints, freed: Ints, demand: int, time_limit: float | None = None
+) -> Ints | None:
     """Choose items of least total time that free at least `demand` bytes.
 
     Equal items form one class with a count; of a class the first ones are taken.
@@ -295,7 +314,8 @@ def _least_time(cost: Ints, freed: Ints, demand: int) -> Ints | None:
         constraints=LinearConstraint(pairs[:, 1] / unit, lb=demand / unit),
         bounds=Bounds(0, count),
         integrality=np.ones(len(pairs), dtype=np.int64),
-        options={"node_limit": _NODES, "mip_rel_gap": 0.0},
+        options={"node_limit": _NODES, "mip_rel_gap": 0.0,
+                 "time_limit": float("inf") if time_limit is None else time_limit},
     )
     if solution.x is None:
         return None

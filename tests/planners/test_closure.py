@@ -166,6 +166,31 @@ def test_long_closures_are_priced_without_walking_them_op_by_op():
     assert closure_ns(profile.graph, all_saved(profile))[-1] == n
 
 
+def test_many_paths_do_not_make_a_closure_impossible():
+    """42 diamonds of intermediates: 2^42 paths, but each of the 127 ops runs once, for 1 ms."""
+    tensors, forward, below = [Tensor("x", 1)], [], 0
+    for number in range(42):
+        left, right, both = (len(tensors) + at for at in range(3))
+        tensors += [Tensor(f"{part}{number}", 1) for part in ("left", "right", "both")]
+        forward += [
+            ForwardOp(f"l{number}", 10**6, (below,), (left,)),
+            ForwardOp(f"r{number}", 10**6, (below,), (right,)),
+            ForwardOp(f"b{number}", 10**6, (left, right), (both,)),
+        ]
+        below = both
+    tensors.append(Tensor("saved", 1))
+    forward.append(ForwardOp("end", 10**6, (below,), (below + 1,)))
+    profile = Profile("diamonds", "random", tuple(tensors), tuple(forward),
+                      (BackwardOp("back", 1, (below + 1,)),))
+    assert closure_ns(profile.graph, all_saved(profile))[-1] == 127 * 10**6
+
+
+def test_a_price_that_fell_stays_where_it_is():
+    # 3.0 is not within a quarter of 1.0; what follows counts as 3.0 until 5.0.
+    order = ClosureOrder(np.arange(7), np.array([1.0, 3.0, 0.1, 0.1, 5.0, 6.0, 7.0]))
+    assert spread(order, 1.25).ops.tolist() == [0, 1, 3, 2, 4, 5, 6]
+
+
 def test_ops_of_one_price_are_taken_far_apart():
     # Eight places, binary digits read backwards: 000 001 010 011 ... -> 0 4 2 6 1 5 3 7.
     order = ClosureOrder(np.array([3, 1, 0, 2, 5, 4, 7, 6]), np.ones(8))

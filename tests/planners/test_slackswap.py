@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackswap import (
+    Action,
     BackwardOp,
     ForwardOp,
     Hardware,
@@ -148,13 +149,31 @@ def test_a_larger_budget_is_never_slower(seed, rung, more):
 
 
 @settings(max_examples=150)
+@given(st.integers(0, 2**40), st.integers(300, 999), st.integers(1, 400), st.sampled_from([
+    {}, {"link_order": "dearest"}, {"link_windows": True}, {"closure_prices": False},
+    {"swap": False}, {"store_intermediates": False},
+]))
+def test_a_larger_budget_is_never_slower_where_the_rule_fits(seed, part, more, ablation):
+    """From any budget at which the plan was not repaired, for every ablation without barriers."""
+    problem = random_case(seed).problem
+    smaller = problem.keep_all_peak_bytes * part // 1000
+    if smaller == 0:
+        return
+    first = solve(problem.with_budget(smaller), "slackswap", **ablation)
+    if first.plan is None or first.statistics["repaired"]:
+        return
+    second = solve(problem.with_budget(smaller + more), "slackswap", **ablation)
+    assert second.evaluation.iteration_ns <= first.evaluation.iteration_ns
+
+
+@settings(max_examples=150)
 @given(st.integers(0, 2**40))
 def test_nothing_that_was_left_out_is_faster(seed):
     """The sweep against scoring its whole span, from the lowest threshold that it found."""
     problem = random_case(seed).problem
     sweep = Sweep(SlackSwap(), problem, None)
     sweep.run()
-    assert not sweep.over
+    assert not sweep.stopped
     for family, share in sweep._pairs():
         lowest = sweep._lowest(family, share)
         if lowest is None:
@@ -177,6 +196,48 @@ def test_what_is_known_without_the_referee_is_true(seed):
             if scores.feasible[0]:
                 assert count >= possible
                 assert scores.iteration_ns[0] >= family.at_least_ns[count]
+
+
+def must_go(host_bytes: int | None) -> Problem:
+    """Three tensors of 10 bytes that may not stay."""
+    names = ("a", "b", "c")
+    leave = (Action.SWAP, Action.RECOMPUTE)
+    return Problem(
+        Profile(
+            "must go", "random",
+            tuple(Tensor(name, 10, allowed=leave) for name in names),
+            tuple(ForwardOp(f"f{name}", 20, (), (at,)) for at, name in enumerate(names)),
+            tuple(BackwardOp(f"b{name}", 20, (at,)) for at, name in reversed([*enumerate(names)])),
+        ),
+        replace(LINK, host_bytes=host_bytes), 100,
+    )
+
+
+def test_what_may_not_stay_is_recomputed_where_the_host_is_full():
+    actions = solve(must_go(10), "slackswap").plan.actions
+    assert sorted(actions.values()) == ["recompute", "recompute", "swap"]
+
+
+def test_what_may_not_stay_is_not_swapped_without_swapping():
+    actions = solve(must_go(None), "slackswap", swap=False).plan.actions
+    assert set(actions.values()) == {"recompute"}
+
+
+@pytest.mark.parametrize("name", ["slackswap", "slackswap+"])
+def test_out_of_time_is_not_called_impossible(name):
+    """ResNet-50 at a quarter of its memory fits, but not within a microsecond of planning."""
+    problem = Problem(load_profile("resnet50-hf"), load_hardware("a100-80gb"), 0.25)
+    solution = solve(problem, name, time_limit=1e-6)
+    assert solution.plan is None
+    assert "in time" in solution.reason
+
+
+@pytest.mark.parametrize("name", ["slackswap", "slackswap+", "keep-all", "swap-all"])
+@pytest.mark.parametrize(("budget", "fits"), [(5, False), (10, True)])
+def test_a_profile_without_ops(name, budget, fits):
+    profile = Profile("inputs only", "random", (Tensor("x", 10),), (), ())
+    evaluation = solve(Problem(profile, LINK, budget), name).evaluation
+    assert (evaluation is not None and evaluation.feasible) is fits
 
 
 def test_a_budget_that_one_op_exceeds_is_refused_at_once():
