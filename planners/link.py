@@ -9,6 +9,8 @@ from numba import njit
 
 from slackswap.graph import Bools, Graph, Ints
 
+_UNLIMITED = int(np.iinfo(np.int64).max)
+
 
 def admit_earliest(
     graph: Graph,
@@ -41,7 +43,7 @@ def admit_earliest(
     bool[tensors]
         The chosen tensors.
     """
-    room = np.iinfo(np.int64).max if host_bytes is None else host_bytes
+    room = _UNLIMITED if host_bytes is None else host_bytes
     written_ns = np.cumsum(graph.forward_ns)
     in_order = graph.forward_writes.items
     chosen = in_order[candidates[in_order]]
@@ -63,7 +65,7 @@ def admit_per_layer(
 
     The rule of planners with layer windows, as an ablation of the one global budget.
     """
-    room = np.iinfo(np.int64).max if host_bytes is None else host_bytes
+    room = _UNLIMITED if host_bytes is None else host_bytes
     time_of: dict[int, int] = {}
     for layer, duration in zip(layer_of.tolist(), graph.forward_ns.tolist(), strict=True):
         time_of[layer] = time_of.get(layer, 0) + duration

@@ -30,7 +30,7 @@ class CriticalOp:
 
 def critical_op(graph: Graph) -> CriticalOp:
     """Return the op at which keeping everything takes most memory; the first of equals."""
-    levels = np.concatenate(graph.keep_all_levels())
+    levels = np.concatenate(graph.keep_all_levels)
     durations = np.concatenate([graph.forward_ns, graph.backward_ns])
     index = int(np.argmax(levels)) if len(levels) else 0
     return CriticalOp(index, int(durations[:index].sum()), int(levels.max(initial=0)))
@@ -38,7 +38,7 @@ def critical_op(graph: Graph) -> CriticalOp:
 
 def away_above(graph: Graph, level_bytes: int) -> Bools:
     """Saved tensors that are away during some op at which keeping everything exceeds a level."""
-    above = np.concatenate(graph.keep_all_levels()) > level_bytes
+    above = np.concatenate(graph.keep_all_levels) > level_bytes
     before = np.concatenate([[0], np.cumsum(above)])
     first_need = graph.n_forward + np.maximum(graph.first_backward_read, 0)
     above_while_away: Bools = before[first_need] > before[graph.last_forward_use + 1]
@@ -62,7 +62,7 @@ def least_levels(graph: Graph, movable: Bools) -> Ints:
     int64[forward and backward ops]
         Bytes; no plan takes less there.
     """
-    levels = np.concatenate(graph.keep_all_levels())
+    levels = np.concatenate(graph.keep_all_levels)
     moved = np.flatnonzero(graph.is_saved & movable)
     change = np.zeros(len(levels) + 1, dtype=np.int64)
     np.add.at(change, graph.last_forward_use[moved] + 1, -graph.nbytes[moved])

@@ -137,7 +137,7 @@ def _saved_by_layer(go: Any, profile: Profile) -> list[go.Bar]:
 
 def _memory(go: Any, profile: Profile) -> go.Scatter:
     graph = profile.graph
-    levels = np.concatenate(graph.keep_all_levels())
+    levels = np.concatenate(graph.keep_all_levels)
     ends = np.cumsum(np.concatenate((graph.forward_ns, graph.backward_ns)))
     starts = np.concatenate(([0], ends[:-1]))
     names = [op.name for op in profile.forward] + [op.name for op in profile.backward]

@@ -185,7 +185,7 @@ def tightened(
 
 def _peak_op(model: PlanModel) -> list[int]:
     """Backward op at the peak of keeping everything; none without backward ops."""
-    _, levels = model.data.graph.keep_all_levels()
+    _, levels = model.data.graph.keep_all_levels
     return [int(levels.argmax())] if len(levels) else []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,7 +53,7 @@ class Rows:
         return np.repeat(np.arange(len(self), dtype=np.int64), np.diff(self.start))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Graph:
     """A profile as arrays. Tensors, forward ops and backward ops are named by index.
 
@@ -166,6 +167,7 @@ class Graph:
             input_bytes=int(nbytes[is_input].sum()),
         )
 
+    @cached_property
     def keep_all_levels(self) -> tuple[Ints, Ints]:
         """Memory while each op runs when every saved tensor is kept and none is moved.
 

@@ -51,7 +51,7 @@ class Problem:
     @cached_property
     def keep_all_peak_bytes(self) -> int:
         """Peak of the keep-everything plan without a limit."""
-        forward, backward = self.profile.graph.keep_all_levels()
+        forward, backward = self.profile.graph.keep_all_levels
         return max(
             self.profile.graph.input_bytes,
             int(forward.max(initial=0)),

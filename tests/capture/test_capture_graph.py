@@ -191,7 +191,7 @@ LOSS = 8
 @pytest.mark.parametrize("build", [perceptron, nets.convnet, nets.transformer], ids=by_name)
 def test_memory_is_what_eager_execution_allocates(build):
     profile = capture(build, device="cpu", iterations=1, warmup=0)
-    forward, backward = profile.graph.keep_all_levels()
+    forward, backward = profile.graph.keep_all_levels
     with traced_step(build, device="cpu") as traced:
         eager_forward, eager_backward = eager_peaks(traced.subject)
     assert 0 <= eager_forward - forward.max() <= LOSS
