@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from slackswap.cost_model.engine import KEEP, RECOMPUTE, SWAP, Codes, Scorer, Scores
+from slackswap.cost_model.engine import KEEP, RECOMPUTE, SWAP, Codes, Scorer
 from slackswap.graph import Bools, Ints
 from slackswap.planners.closure import ClosureOrder, least_rerun_ns, rank_by_closure, spread
 from slackswap.planners.fitting import permitted
@@ -53,13 +53,15 @@ _BATCH = 16
 #: Ops simulated, over all plans, after which a search that has found a plan stops.
 _WORK = 2_000_000
 
+_NEVER = int(np.iinfo(np.int64).max)
+
 
 @dataclass(slots=True)
 class Best:
     """The fastest plan found so far, and where in the span."""
 
     codes: Codes | None = None
-    iteration_ns: int = np.iinfo(np.int64).max
+    iteration_ns: int = _NEVER
     share: float = 0.0
     ns_per_byte: float = 0.0
 
@@ -118,7 +120,7 @@ class Sweep:
 
     def any_fits(self) -> bool:
         """Whether some plan of the span fits; stops at the first."""
-        if self._score([self.base], share=0.0, prices=[0.0]).feasible[0]:
+        if self._score([self.base], share=0.0, prices=[0.0])[0]:
             return True
         return any(
             self._fitting_cell(family, share) is not None for family, share in self._pairs()
@@ -304,15 +306,15 @@ class Sweep:
         return None
 
     def _fits(self, family: _Family, share: float, count: int) -> bool:
-        scores = self._score_at(family, share, np.array([count]))
-        return bool(scores.feasible[0])
+        return bool(self._score_at(family, share, np.array([count]))[0])
 
-    def _score_at(self, family: _Family, share: float, counts: Ints) -> Scores:
-        prices = np.concatenate([[0.0], family.order.ns_per_byte])[counts]
+    def _score_at(self, family: _Family, share: float, counts: Ints) -> Bools:
+        prices = [float(family.order.ns_per_byte[at - 1]) if at else 0.0 for at in counts.tolist()]
         plans = [self._plan(family, count, share) for count in counts.tolist()]
-        return self._score(plans, share=share, prices=prices.tolist())
+        return self._score(plans, share=share, prices=prices)
 
-    def _score(self, plans: list[Codes], *, share: float, prices: list[float]) -> Scores:
+    def _score(self, plans: list[Codes], *, share: float, prices: list[float]) -> Bools:
+        """Score plans, keep the best, and tell which fit."""
         self.evaluations += len(plans)
         if self.rule.ordered:
             ordered = [
@@ -321,10 +323,13 @@ class Sweep:
             scores = self.scorer.score_plans(ordered)
         else:
             scores = self.scorer.score(np.array(plans))
-        row = scores.best()
-        if row is not None and scores.iteration_ns[row] < self.best.iteration_ns:
-            self.best = Best(plans[row], int(scores.iteration_ns[row]), share, prices[row])
-        return scores
+        fits = scores.feasible
+        if fits.any():
+            times = np.where(fits, scores.iteration_ns, _NEVER)
+            row = int(times.argmin())
+            if times[row] < self.best.iteration_ns:
+                self.best = Best(plans[row], int(times[row]), share, prices[row])
+        return fits
 
 
 @dataclass(slots=True, eq=False)
