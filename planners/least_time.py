@@ -45,8 +45,7 @@ def least_ns(scorer: Scorer) -> int | None:
     missing -= min(int(bytes_per_ns * critical.start_ns) + 1, int(graph.nbytes[may_swap].sum()))
     if missing <= 0:
         return problem.profile.duration_ns
-    freed = np.zeros(graph.n_forward, dtype=np.int64)
-    np.add.at(freed, graph.producer[may_drop], graph.nbytes[may_drop])
+    freed = graph.bytes_by_op(may_drop)
     again = np.flatnonzero(freed)
     extra = _cheapest_ns(graph.forward_ns[again], freed[again], missing, 1 / bytes_per_ns)
     # Rounded down, so that it stays a bound.

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from slackswap.cost_model.engine import Scorer
 from slackswap.graph import Bools, Graph, Ints
 
 _UNLIMITED = int(np.iinfo(np.int64).max)
@@ -77,6 +78,12 @@ def admit_per_layer(
             room -= int(graph.nbytes[t])
             taken[t] = True
     return taken
+
+
+def worth_a_copy(scorer: Scorer) -> Bools:
+    """Return which tensors use the link for longer than its latency alone, each way."""
+    result: Bools = scorer.d2h_ns > 2 * scorer.problem.hardware.latency_ns
+    return result
 
 
 @njit(cache=True, nogil=True)

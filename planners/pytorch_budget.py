@@ -153,8 +153,7 @@ class _Items:
         crossing = boundaries(profile, layers_of(profile)) if by_block else []
         self.entering: Ints = np.unique(np.concatenate([[], *crossing])).astype(np.int64)
         movable[self.entering] = False
-        weight = np.zeros(graph.n_forward, dtype=np.int64)
-        np.add.at(weight, graph.producer[movable], graph.nbytes[movable])
+        weight = graph.bytes_by_op(movable)
         self.movable = movable
         ops = np.flatnonzero((weight > 0) & graph.recomputable)
         self.ops: Ints = ops[np.lexsort((ops, -weight[ops]))]

@@ -27,7 +27,7 @@ from slackswap.graph import Bools, Ints
 from slackswap.planners.closure import ClosureOrder, least_rerun_ns, rank_by_closure, spread
 from slackswap.planners.fitting import permitted
 from slackswap.planners.intermediates import asked_for, worth_storing
-from slackswap.planners.link import admit_earliest, admit_per_layer
+from slackswap.planners.link import admit_earliest, admit_per_layer, worth_a_copy
 from slackswap.planners.ordering import layer_of_ops
 from slackswap.planners.window import CriticalOp, away_above, away_at, critical_op
 from slackswap.problem import Problem
@@ -220,13 +220,11 @@ class Sweep:
         available = graph.is_input | graph.is_saved | stored
         free = graph.is_saved & (base == KEEP)
         droppable = free & allowed[:, RECOMPUTE] & self.rule.recompute
-        freed = np.zeros(graph.n_forward, dtype=np.int64)
-        np.add.at(freed, graph.producer[droppable & useful], graph.nbytes[droppable & useful])
         order = rank_by_closure(
-            graph, available, freed, own_time_only=not self.rule.closure_prices
+            graph, available, graph.bytes_by_op(droppable & useful),
+            own_time_only=not self.rule.closure_prices,
         )
-        worth_a_copy = self.scorer.d2h_ns > 2 * self.problem.hardware.latency_ns
-        swappable = free & useful & allowed[:, SWAP] & worth_a_copy & self.rule.swap
+        swappable = free & useful & allowed[:, SWAP] & worth_a_copy(self.scorer) & self.rule.swap
         return _Family(self, base, stored, available, order, droppable, swappable, until_ns)
 
     def _dropped(self, family: _Family, count: int) -> Bools:
@@ -373,9 +371,7 @@ class _Family:
     def __post_init__(self) -> None:
         problem, graph = self.sweep.problem, self.sweep.scorer.graph
         critical, away = self.sweep.critical, self.sweep.away
-        per_op = np.zeros(graph.n_forward, dtype=np.int64)
-        relieving = self.droppable & away
-        np.add.at(per_op, graph.producer[relieving], graph.nbytes[relieving])
+        per_op = graph.bytes_by_op(self.droppable & away)
         freed = np.concatenate([[0], np.cumsum(per_op[self.order.ops])])
         freed += int(graph.nbytes[away & (self.base == RECOMPUTE)].sum())
         self.missing_bytes = np.maximum(critical.level_bytes - problem.budget_bytes - freed, 0)

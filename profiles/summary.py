@@ -235,9 +235,7 @@ def recompute_prices(profile: Profile) -> tuple[RecomputePrice, ...]:
     Tensors without bytes are left out: they cost nothing to keep.
     """
     graph = profile.graph
-    saved_bytes = np.zeros(graph.n_forward, dtype=np.int64)
-    saved = np.flatnonzero(graph.is_saved)
-    np.add.at(saved_bytes, graph.producer[saved], graph.nbytes[saved])
+    saved_bytes = graph.bytes_by_op(graph.is_saved)
     times = closure_times(graph)
     groups: dict[tuple[str, str, int, int | None], list[str]] = {}
     for index in np.flatnonzero(saved_bytes):

@@ -28,7 +28,7 @@ from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
 from slackswap.planners.closure import IMPOSSIBLE, closure_ns
 from slackswap.planners.least_time import least_ns
-from slackswap.planners.link import admit_earliest
+from slackswap.planners.link import admit_earliest, worth_a_copy
 from slackswap.planners.rungs import lower_rungs
 from slackswap.planners.slackswap import SlackSwap
 from slackswap.planners.window import CriticalOp, away_at, critical_op
@@ -77,11 +77,11 @@ class SlackSwapPlus:
         """
         deadline = float("inf") if time_limit is None else time.perf_counter() + 0.9 * time_limit
         search = _Search(problem, deadline, report)
-        error = Infeasible("no plan fits", where=self.name, fix="raise the budget")
+        failure: Infeasible | None = None
         try:
             self._improve(search)
-        except Infeasible as raised:
-            error = raised
+        except Infeasible as error:
+            failure = error
         for rung in lower_rungs(problem):
             least = least_ns(Scorer(rung))
             if least is None or least >= search.best_ns or search.late:
@@ -93,8 +93,8 @@ class SlackSwapPlus:
                 search.offer(lower.best[np.newaxis])
             search.evaluations += lower.evaluations
         report(evaluations=search.evaluations)
-        if not search.has_plan:
-            raise error
+        if failure is not None and not search.has_plan:
+            raise failure
         return search.scorer.decode(search.best)
 
     def _improve(self, search: _Search) -> None:
@@ -210,8 +210,7 @@ class _Search:
         """Bytes freed, closure time and op of everything that may be rerun usefully."""
         graph = self.scorer.graph
         may = self.relieves & self.scorer.allowed[:, RECOMPUTE]
-        freed = np.zeros(graph.n_forward, dtype=np.int64)
-        np.add.at(freed, graph.producer[may], graph.nbytes[may])
+        freed = graph.bytes_by_op(may)
         cost = closure_ns(graph, stored)
         ops = np.flatnonzero((freed > 0) & (cost < IMPOSSIBLE))
         return freed[ops], cost[ops], ops
@@ -231,7 +230,7 @@ class _Search:
         graph, scorer = self.scorer.graph, self.scorer
         candidates = (codes == KEEP) & self.relieves & scorer.allowed[:, SWAP]
         candidates &= ~reruns[graph.producer]
-        candidates &= scorer.d2h_ns > 2 * self.problem.hardware.latency_ns
+        candidates &= worth_a_copy(scorer)
         until = int(share * self.critical.start_ns)
         return admit_earliest(
             graph, candidates, scorer.d2h_ns, until, self.problem.hardware.host_bytes

@@ -167,6 +167,12 @@ class Graph:
             input_bytes=int(nbytes[is_input].sum()),
         )
 
+    def bytes_by_op(self, tensors: Bools) -> Ints:
+        """Bytes of some tensors, none of them an input, by the forward op that writes them."""
+        result = np.zeros(self.n_forward, dtype=np.int64)
+        np.add.at(result, self.producer[tensors], self.nbytes[tensors])
+        return result
+
     @cached_property
     def keep_all_levels(self) -> tuple[Ints, Ints]:
         """Memory while each op runs when every saved tensor is kept and none is moved.

@@ -8,6 +8,7 @@ from math import ceil
 
 import numpy as np
 
+from slackswap.planners.window import least_levels
 from slackswap.problem import Problem
 from slackswap.result import Phase
 from slackswap.search.milp.data import EVERY_PLAN, ModelData, Restriction
@@ -38,16 +39,8 @@ class OpNeed:
 def op_need(data: ModelData) -> OpNeed:
     """Return the op that needs most by itself: a lower bound on every budget that works."""
     graph = data.graph
-    stuck = graph.is_saved & ~data.may_swap & ~data.may_drop
-    last_use, first_read = graph.last_forward_use[stuck], graph.first_backward_read[stuck]
-    forward = data.problem.budget_bytes - data.forward_room
-    backward = data.problem.budget_bytes - data.backward_room
-    past = np.zeros(graph.n_forward + 1, dtype=np.int64)
-    np.add.at(past, last_use + 1, graph.nbytes[stuck])
-    waiting = np.zeros(graph.n_backward + 1, dtype=np.int64)
-    np.add.at(waiting, first_read, graph.nbytes[stuck])
-    forward = forward + np.cumsum(past)[: graph.n_forward]
-    backward = backward + waiting.sum() - np.cumsum(waiting)[: graph.n_backward]
+    levels = least_levels(graph, data.may_swap | data.may_drop)
+    forward, backward = np.split(levels, [graph.n_forward])
     needs = [OpNeed(graph.input_bytes, Phase.INPUTS, -1)]
     if len(forward):
         needs.append(OpNeed(int(forward.max()), Phase.FORWARD, int(forward.argmax())))
