@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 rm -rf .typing
 mkdir -p .typing/slackswap
-for entry in slackswap/*.py slackswap/py.typed slackswap/cost_model slackswap/schemas \
+for entry in slackswap/*.py slackswap/*.pyi slackswap/py.typed slackswap/analysis slackswap/cost_model slackswap/schemas \
              planners search profiles evaluation cli; do
   ln -s "../../$entry" ".typing/slackswap/$(basename "$entry")"
 done

@@ -31,7 +31,7 @@ def run(names: Sequence[str], scale: Scale) -> Iterator[Table]:
 
 def describe_machine() -> dict[str, Any]:
     """What the figures were taken on: machine, versions, and how busy it was at the start."""
-    from slackswap.evaluation.environment import machine, versions
+    from slackswap.evaluation.run.environment import machine, versions
 
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     return {"machine": machine(), "versions": versions(), "load_at_start": load}

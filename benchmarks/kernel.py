@@ -16,7 +16,8 @@ from benchmarks.scale import GROWTH_HARDWARE, HALF, Scale, layered, library_prob
 from benchmarks.tables import VERDICT, Column, Goal, Row, Table, count, seconds, times, yes_or_no
 from benchmarks.timing import best_of, fresh_process, once
 from slackswap.cost_model import reference
-from slackswap.cost_model.engine import RECOMPUTE, SWAP, Codes, Scorer, warm_up
+from slackswap.cost_model.engine import warm_up
+from slackswap.cost_model.scorer import RECOMPUTE, SWAP, Codes, Scorer
 from slackswap.plan import Plan
 from slackswap.planners.slackswap import SlackSwap
 from slackswap.problem import Problem

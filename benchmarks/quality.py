@@ -11,9 +11,9 @@ from slackswap.bound import Bound, BoundMethod
 from slackswap.hardware import Hardware
 from slackswap.problem import Problem
 from slackswap.profile import Profile
-from slackswap.profiles.hideable import hideable_fraction
+from slackswap.profiles.generators.prices import DEFAULT_PRICES
 from slackswap.profiles.library import find_profile, profile_hardware
-from slackswap.profiles.prices import DEFAULT_PRICES
+from slackswap.profiles.overlap import hideable_fraction
 from slackswap.search.bounds import lower_bound
 from slackswap.solving import Solution, solve
 from slackswap.status import Status

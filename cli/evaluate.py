@@ -13,10 +13,10 @@ import typer
 from slackswap.errors import SlackSwapError
 
 if TYPE_CHECKING:
-    from slackswap.evaluation.finished import Finished
-    from slackswap.evaluation.runner import Outline, Progress
-    from slackswap.evaluation.store import Store
-    from slackswap.evaluation.suite import Suite
+    from slackswap.evaluation.run.finished import Finished
+    from slackswap.evaluation.run.runner import Outline, Progress
+    from slackswap.evaluation.run.store import Store
+    from slackswap.evaluation.run.suite import Suite
 
 app = typer.Typer()
 
@@ -78,10 +78,10 @@ def evaluate(
 
     Suites: smoke, paper, sweep, hard, all. A run that was interrupted resumes where it stopped.
     """
-    from slackswap.evaluation.runner import Rerun, outline
-    from slackswap.evaluation.session import run_suite
-    from slackswap.evaluation.store import Store
-    from slackswap.evaluation.suite import load_suite
+    from slackswap.evaluation.run.runner import Rerun, outline
+    from slackswap.evaluation.run.session import run_suite
+    from slackswap.evaluation.run.store import Store
+    from slackswap.evaluation.run.suite import load_suite
 
     if rerun not in tuple(Rerun):
         raise SlackSwapError(f"--rerun {rerun!r} is not known", where="rerun",
@@ -140,7 +140,7 @@ def _tell(finished: Finished, suite: str, *, report: bool, as_json: bool) -> int
     folder = finished.store.folder
     path = None
     if report:
-        from slackswap.evaluation.report import write_report
+        from slackswap.evaluation.report.page import write_report
 
         path = folder / "report.html"
         write_report(finished, path)
@@ -156,7 +156,7 @@ def _tell(finished: Finished, suite: str, *, report: bool, as_json: bool) -> int
 
 
 def _counts(finished: Finished) -> Mapping[str, Any]:
-    from slackswap.evaluation.summary import notes
+    from slackswap.evaluation.analysis.summary import notes
 
     return {
         "cells": len(finished.records),
@@ -175,7 +175,7 @@ def _counts(finished: Finished) -> Mapping[str, Any]:
 def print_finished(finished: Finished) -> None:
     """Print the tables of a run."""
     from slackswap.cli.output import console, heading, print_table
-    from slackswap.evaluation.summary import (
+    from slackswap.evaluation.analysis.summary import (
         claims_table,
         failures_table,
         notes,

@@ -95,7 +95,7 @@ def new_planner(
     import re
 
     from slackswap.cli.output import print_json
-    from slackswap.evaluation.planner_template import write_planner
+    from slackswap.evaluation.check.template import write_planner
 
     planner, test = write_planner(name, output)
     found = re.search(r"^class (\w+)", planner.read_text(encoding="utf-8"), re.MULTILINE)
@@ -139,7 +139,7 @@ def check_planner_command(
     """
     from slackswap.cli.judged import check_seconds
     from slackswap.cli.output import Progress, print_json, print_table
-    from slackswap.evaluation.check import run_checks
+    from slackswap.evaluation.check.kit import run_checks
 
     check_seconds(time_limit)
     with Progress(quiet=as_json) as progress:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from slackswap.evaluation.runner import Progress
+from slackswap.evaluation.run.runner import Progress
 
 if TYPE_CHECKING:
-    from slackswap.evaluation.cell import Cell
-    from slackswap.evaluation.record import Record
+    from slackswap.evaluation.run.cell import Cell
+    from slackswap.evaluation.run.record import Record
 
 #: Cells named at once, and the width of their names.
 _NAMED, _WIDTH = 3, 60
@@ -22,8 +22,13 @@ class Live(Progress):
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-        from rich.progress import Progress as Bar
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress as Bar,
+            TextColumn,
+            TimeElapsedColumn,
+        )
 
         self._bar = Bar(
             MofNCompleteColumn(), BarColumn(20), TimeElapsedColumn(),

@@ -31,13 +31,13 @@ def show(
 ) -> None:
     """Print the tables of a stored run."""
     from slackswap.cli.evaluate import print_finished
-    from slackswap.evaluation.finished import load_finished
-    from slackswap.evaluation.store import Store
+    from slackswap.evaluation.run.finished import load_finished
+    from slackswap.evaluation.run.store import Store
 
     finished = load_finished(Store(folder))
     if claims or into is not None:
         from slackswap import files
-        from slackswap.evaluation.claims_text import claims_markdown, inserted
+        from slackswap.evaluation.analysis.claims_text import claims_markdown, inserted
 
         text = claims_markdown(finished.claims)
         if into is None:
@@ -48,7 +48,7 @@ def show(
     else:
         print_finished(finished)
     if report is not None:
-        from slackswap.evaluation.report import write_report
+        from slackswap.evaluation.report.page import write_report
 
         write_report(finished, report)
 
@@ -61,8 +61,7 @@ def merge(
     ],
 ) -> None:
     """Join stored results: the union of all cells."""
-    from slackswap.evaluation.store import Store
-    from slackswap.evaluation.store import merge as merge_stores
+    from slackswap.evaluation.run.store import Store, merge as merge_stores
 
     counts = merge_stores(Store(output), [Store(source) for source in sources])
     print(f"{counts['added']} cells added, {counts['replaced']} replaced, "
@@ -81,8 +80,7 @@ def export(
     ] = None,
 ) -> None:
     """Write all results as one tidy table."""
-    from slackswap.evaluation.frame import export as export_frame
-    from slackswap.evaluation.frame import load_results
+    from slackswap.evaluation.analysis.frame import export as export_frame, load_results
 
     frame = load_results(folder)
     export_frame(frame, output, format)

@@ -74,7 +74,7 @@ def simulate_command(
     )
     if trace is not None:
         from slackswap import files
-        from slackswap.evaluation.trace import chrome_trace
+        from slackswap.evaluation.comparison.trace import chrome_trace
 
         title = f"{problem.profile.name}, {answer.planner or plan}"
         files.write_json(trace, chrome_trace(evaluation, title=title))

@@ -28,9 +28,18 @@ from slackswap import (
     solve,
 )
 from slackswap.cost_model.schedule import backward_schedule, resolve_actions
-from slackswap.evaluation.palette import BLUE, GREEN, KIND_COLOURS, ORANGE, PINK, RED, SKY, YELLOW
-from slackswap.evaluation.svg import FAINT, INK, RULE, Drawing
-from slackswap.evaluation.timeline_svg import Run, timeline_drawing
+from slackswap.evaluation.comparison.timeline_svg import Run, timeline_drawing
+from slackswap.evaluation.report.palette import (
+    BLUE,
+    GREEN,
+    KIND_COLOURS,
+    ORANGE,
+    PINK,
+    RED,
+    SKY,
+    YELLOW,
+)
+from slackswap.evaluation.report.svg import FAINT, INK, RULE, Drawing
 from slackswap.quantities import format_bytes, format_ns
 from slackswap.result import EventKind
 from slackswap.search.bounds import lower_bound

@@ -39,7 +39,7 @@ from slackswap import (
     register,
     solve,
 )
-from slackswap.cost_model.engine import RECOMPUTE, SWAP, Scorer
+from slackswap.cost_model.scorer import RECOMPUTE, SWAP, Scorer
 from slackswap.evaluation import compare, load_suite, run_checks, run_suite
 
 # %% [markdown]

@@ -39,13 +39,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from slackswap.cost_model.engine import RECOMPUTE, SWAP, Codes, Scorer
+from slackswap.analysis.memory import away_at, critical_op
 from slackswap.cost_model.schedule import backward_schedule
+from slackswap.cost_model.scorer import RECOMPUTE, SWAP, Codes, Scorer
 from slackswap.graph import Bools, Graph, Ints
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
-from slackswap.planners.fitting import checked, deadline_of, out_of_reach, permitted
-from slackswap.planners.window import away_at, critical_op
+from slackswap.planners.common.fitting import checked, deadline_of, out_of_reach, permitted
 from slackswap.problem import Problem
 from slackswap.profile import ALL_ACTIONS
 

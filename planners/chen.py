@@ -31,18 +31,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from slackswap.cost_model.engine import KEEP, RECOMPUTE, Codes, Scorer
+from slackswap.analysis.layers import Granularity, Layer, boundaries, layers_of
+from slackswap.cost_model.scorer import KEEP, RECOMPUTE, Codes, Scorer
 from slackswap.graph import Bools, Ints
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
-from slackswap.planners.fitting import (
+from slackswap.planners.common.fitting import (
     checked,
     deadline_of,
     first_fitting,
     out_of_reach,
     permitted,
 )
-from slackswap.planners.layers import Granularity, Layer, boundaries, layers_of
 from slackswap.problem import Problem
 
 _CAPABILITIES = Capabilities(uses_swap=False)

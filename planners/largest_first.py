@@ -26,19 +26,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from slackswap.cost_model.engine import SWAP, Codes, Scorer
+from slackswap.analysis.layers import layers_of
+from slackswap.cost_model.scorer import SWAP, Codes, Scorer
 from slackswap.errors import InvalidPlanner
 from slackswap.graph import Bools
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
-from slackswap.planners.fitting import (
+from slackswap.planners.common.fitting import (
     deadline_of,
     first_fitting,
     out_of_reach,
     permitted,
     swappable,
 )
-from slackswap.planners.layers import layers_of
 from slackswap.problem import Problem
 
 

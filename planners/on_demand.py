@@ -25,11 +25,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from slackswap.cost_model.engine import SWAP, Codes, Scorer
+from slackswap.cost_model.scorer import SWAP, Codes, Scorer
 from slackswap.graph import Bools
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
-from slackswap.planners.fitting import (
+from slackswap.planners.common.fitting import (
     checked,
     deadline_of,
     first_fitting,

@@ -35,13 +35,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from slackswap.cost_model.engine import KEEP, RECOMPUTE, Codes, Scorer
+from slackswap.analysis.layers import boundaries, layers_of
+from slackswap.cost_model.scorer import KEEP, RECOMPUTE, Codes, Scorer
 from slackswap.errors import Skipped, SolverFailed
 from slackswap.graph import Ints
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
-from slackswap.planners.fitting import deadline_of, out_of_reach, permitted
-from slackswap.planners.layers import boundaries, layers_of
+from slackswap.planners.common.fitting import deadline_of, out_of_reach, permitted
 from slackswap.problem import Problem
 
 #: What a knapsack solver is: weights, worths, capacity -> total worth, kept items, other items.

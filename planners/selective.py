@@ -29,13 +29,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from slackswap.cost_model.engine import RECOMPUTE, Codes, Scorer
+from slackswap.analysis.layers import Layer, repeated
+from slackswap.cost_model.scorer import RECOMPUTE, Codes, Scorer
 from slackswap.graph import Bools, Graph, Ints
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
 from slackswap.planners.chen import Segments
-from slackswap.planners.fitting import deadline_of, first_fitting, out_of_reach, permitted
-from slackswap.planners.layers import Layer, repeated
+from slackswap.planners.common.fitting import deadline_of, first_fitting, out_of_reach, permitted
 from slackswap.problem import Problem
 from slackswap.profile import Profile
 

@@ -11,7 +11,7 @@ what is recomputed from what is not. Everything above the threshold is worth the
 byte of it that is away moves the threshold down by one byte. So among those the earliest written go
 first: their copies start soonest and are needed back last, which is where the slack is. Threshold
 and share of the link budget are those at which the referee finds the plan to fit and fastest, so a
-larger budget is never slower (`slackswap.planners.sweep`).
+larger budget is never slower (`slackswap.planners.common.sweep`).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ import time
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from slackswap.cost_model.engine import Codes
+from slackswap.analysis.quick_bounds import least_ns
+from slackswap.cost_model.scorer import Codes
 from slackswap.errors import Infeasible
 from slackswap.hardware import Hardware
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
-from slackswap.planners.least_time import least_ns
-from slackswap.planners.ordering import with_layer_barriers, with_on_demand_gates
-from slackswap.planners.repair import permitted_actions, repair
-from slackswap.planners.rungs import lower_rungs
-from slackswap.planners.sweep import Sweep
+from slackswap.planners.common.budget_grid import lower_rungs
+from slackswap.planners.common.ordering import with_layer_barriers, with_on_demand_gates
+from slackswap.planners.common.repair import permitted_actions, repair
+from slackswap.planners.common.sweep import Sweep
 from slackswap.problem import Problem
 from slackswap.profile import BackwardOp, ForwardOp, Profile, Tensor
 

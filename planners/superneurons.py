@@ -38,13 +38,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from slackswap.cost_model.engine import KEEP, RECOMPUTE, Codes, Scorer
+from slackswap.analysis.layers import CONVOLUTIONS, MATRIX_PRODUCTS, is_of
+from slackswap.cost_model.scorer import KEEP, RECOMPUTE, Codes, Scorer
 from slackswap.graph import Bools, Graph
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
-from slackswap.planners.eviction import evict
-from slackswap.planners.fitting import checked, out_of_reach, permitted
-from slackswap.planners.layers import CONVOLUTIONS, MATRIX_PRODUCTS, is_of
+from slackswap.planners.common.eviction import evict
+from slackswap.planners.common.fitting import checked, out_of_reach, permitted
 from slackswap.problem import Problem
 from slackswap.profile import Profile
 

@@ -25,11 +25,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from slackswap.cost_model.engine import Scorer
+from slackswap.cost_model.scorer import Scorer
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
-from slackswap.planners.eviction import evict
-from slackswap.planners.fitting import checked, out_of_reach, permitted, swappable
+from slackswap.planners.common.eviction import evict
+from slackswap.planners.common.fitting import checked, out_of_reach, permitted, swappable
 from slackswap.problem import Problem
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from slackswap.cost_model.engine import KEEP, RECOMPUTE, SWAP, Scorer
+from slackswap.cost_model.scorer import KEEP, RECOMPUTE, SWAP, Scorer
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
 from slackswap.problem import Problem

@@ -34,11 +34,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from slackswap.cost_model.engine import SWAP, Scorer
+from slackswap.analysis.layers import Granularity, Layer, heavy_kinds, is_of, layers_of
+from slackswap.cost_model.scorer import SWAP, Scorer
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
-from slackswap.planners.fitting import checked, out_of_reach, permitted, swappable
-from slackswap.planners.layers import Granularity, Layer, heavy_kinds, is_of, layers_of
+from slackswap.planners.common.fitting import checked, out_of_reach, permitted, swappable
 from slackswap.problem import Problem
 
 Policy = Literal["none", "conv", "all"]

@@ -16,7 +16,7 @@ from slackswap.errors import InvalidFile, SlackSwapError, UnknownName
 from slackswap.hardware import Hardware
 from slackswap.profile import SOURCES, Profile, Source
 from slackswap.profiles.catalogue import DEFAULT_HARDWARE, find_hardware
-from slackswap.profiles.prices import DEFAULT_PRICES, Prices
+from slackswap.profiles.generators.prices import DEFAULT_PRICES, Prices
 
 _SUFFIX = ".json.gz"
 #: Enough of a file, decompressed, to hold its name, source and provenance.
@@ -95,7 +95,7 @@ def _transformer(
     model: str, batch: int, sequence: int, description: str, **options: Any
 ) -> _Recipe:
     return _Recipe(
-        "slackswap.profiles.transformer:transformer_profile", model, batch, sequence,
+        "slackswap.profiles.generators.transformer:transformer_profile", model, batch, sequence,
         DEFAULT_HARDWARE.name, f"{description}, batch {batch}, sequence {sequence}, bf16",
         MappingProxyType(options),
     )
@@ -103,7 +103,7 @@ def _transformer(
 
 def _convnet(model: str, batch: int, description: str, **options: Any) -> _Recipe:
     return _Recipe(
-        "slackswap.profiles.convnet:convnet_profile", model, batch, None, "titan-x",
+        "slackswap.profiles.generators.convnet:convnet_profile", model, batch, None, "titan-x",
         f"{description}, batch {batch}, fp32", MappingProxyType(options),
     )
 

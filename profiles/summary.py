@@ -14,7 +14,7 @@ from slackswap.graph import Graph, Ints
 from slackswap.hardware import Hardware
 from slackswap.problem import Problem
 from slackswap.profile import Profile
-from slackswap.profiles.hideable import hideable_in_forward
+from slackswap.profiles.overlap import hideable_in_forward
 
 _DIGITS = re.compile(r"\d+")
 

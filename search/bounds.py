@@ -10,7 +10,7 @@ from math import ceil
 import numpy as np
 
 from slackswap.bound import Bound, BoundMethod
-from slackswap.cost_model.engine import Scorer
+from slackswap.cost_model.scorer import Scorer
 from slackswap.errors import Infeasible, SolverFailed
 from slackswap.planner import Report
 from slackswap.planners.slackswap import SlackSwap

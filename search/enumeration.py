@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slackswap.bound import Bound, BoundMethod
-from slackswap.cost_model.engine import KEEP, RECOMPUTE, SWAP, Scorer
+from slackswap.cost_model.scorer import KEEP, RECOMPUTE, SWAP, Scorer
 from slackswap.errors import Infeasible, Skipped
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report

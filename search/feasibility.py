@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from slackswap.cost_model.engine import KEEP, RECOMPUTE, SWAP, Codes, Scorer
+from slackswap.cost_model.scorer import KEEP, RECOMPUTE, SWAP, Codes, Scorer
 from slackswap.errors import Infeasible
 from slackswap.plan import Plan
-from slackswap.planners.fitting import permitted
-from slackswap.planners.repair import repair
+from slackswap.planners.common.fitting import permitted
+from slackswap.planners.common.repair import repair
 from slackswap.problem import Problem
 from slackswap.quantities import format_bytes
 from slackswap.result import Phase

@@ -36,14 +36,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from slackswap.cost_model.engine import KEEP, RECOMPUTE, SWAP, Codes, Scorer
+from slackswap.analysis.closure import IMPOSSIBLE, closure_ns
+from slackswap.analysis.layers import Layer, boundaries, layers_of
+from slackswap.cost_model.scorer import KEEP, RECOMPUTE, SWAP, Codes, Scorer
 from slackswap.errors import Skipped, SolverFailed
 from slackswap.graph import Graph, Ints
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
-from slackswap.planners.closure import IMPOSSIBLE, closure_ns
-from slackswap.planners.fitting import deadline_of, keep_more, out_of_reach, permitted
-from slackswap.planners.layers import Layer, boundaries, layers_of
+from slackswap.planners.common.fitting import deadline_of, keep_more, out_of_reach, permitted
 from slackswap.problem import Problem
 
 #: Times the cap is lowered by what the plan was short before the rule gives up.

@@ -10,23 +10,23 @@ from typing import ClassVar
 import numpy as np
 
 from slackswap.bound import Bound
-from slackswap.cost_model.engine import KEEP, SWAP, Codes, Scorer
+from slackswap.cost_model.scorer import KEEP, SWAP, Codes, Scorer
 from slackswap.errors import Infeasible, InvalidPlanner
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
-from slackswap.planners.fitting import deadline_of, permitted
-from slackswap.planners.repair import permitted_actions, repair
+from slackswap.planners.common.fitting import deadline_of, permitted
+from slackswap.planners.common.repair import permitted_actions, repair
 from slackswap.planners.slackswap import SlackSwap
 from slackswap.problem import Problem
 from slackswap.result import Phase
 from slackswap.search.bounds import integer_bound, tightened
 from slackswap.search.enumeration import Decisions
+from slackswap.search.local_search import polish
 from slackswap.search.milp.data import Restriction
 from slackswap.search.milp.memory import op_need
 from slackswap.search.milp.model import PlanModel, build_model
 from slackswap.search.milp.plans import codes_of, hint_of
 from slackswap.search.milp.solve import SolverName
-from slackswap.search.polish import polish
 from slackswap.status import Status
 
 #: Shares of the budget taken off when the programme's plan disappoints, one after the other.

@@ -29,12 +29,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from slackswap.cost_model.engine import KEEP, RECOMPUTE, Codes, Scorer
+from slackswap.cost_model.scorer import KEEP, RECOMPUTE, Codes, Scorer
 from slackswap.errors import Infeasible, InvalidPlanner
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
-from slackswap.planners.fitting import deadline_of, keep_more, out_of_reach, permitted
-from slackswap.planners.repair import repair
+from slackswap.planners.common.fitting import deadline_of, keep_more, out_of_reach, permitted
+from slackswap.planners.common.repair import repair
 from slackswap.planners.slackswap import SlackSwap
 from slackswap.problem import Problem
 from slackswap.search.bounds import integer_bound, tightened

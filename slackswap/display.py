@@ -6,6 +6,6 @@ from importlib import import_module
 
 
 def render(value: object) -> str:
-    """Return a value as HTML, by `slackswap.evaluation.render`."""
-    html: str = import_module("slackswap.evaluation.render").render(value)
+    """Return a value as HTML, by `slackswap.evaluation.report.render`."""
+    html: str = import_module("slackswap.evaluation.report.render").render(value)
     return html

@@ -24,7 +24,7 @@ BUILT_IN: Mapping[str, str] = {
     "keep-all": "slackswap.planners.trivial:KeepAll",
     "recompute-all": "slackswap.planners.trivial:RecomputeAll",
     "swap-all": "slackswap.planners.trivial:SwapAll",
-    "block-checkpointing": "slackswap.planners.checkpointing:BlockCheckpointing",
+    "block-checkpointing": "slackswap.planners.block_checkpointing:BlockCheckpointing",
     "slackswap": "slackswap.planners.slackswap:SlackSwap",
     "capuchin": "slackswap.planners.capuchin:Capuchin",
     "chen-greedy": "slackswap.planners.chen:ChenGreedy",
@@ -41,12 +41,12 @@ BUILT_IN: Mapping[str, str] = {
     "vdnn-conv": "slackswap.planners.vdnn:VDNNConv",
     "vdnn-dyn": "slackswap.planners.vdnn:VDNNDyn",
     "enumerate": "slackswap.search.enumeration:Enumerate",
-    "genetic": "slackswap.search.genetic.planner:Genetic",
-    "genetic-seeded": "slackswap.search.genetic.planner:GeneticSeeded",
+    "genetic": "slackswap.search.genetic_planner:Genetic",
+    "genetic-seeded": "slackswap.search.genetic_planner:GeneticSeeded",
     "layer-window": "slackswap.search.layer_window:LayerWindow",
     "milp": "slackswap.search.milp_planner:MilpPlanner",
     "recompute-milp": "slackswap.search.recompute_milp:RecomputeMilp",
-    "slackswap+": "slackswap.search.refine:SlackSwapPlus",
+    "slackswap+": "slackswap.search.slackswap_plus:SlackSwapPlus",
 }
 
 _registered: dict[str, Callable[[], Planner]] = {}

@@ -6,9 +6,9 @@ import random
 from dataclasses import replace
 
 from slackswap import Hardware, InvalidPlan, Plan, Problem
-from slackswap.cost_model.engine import Scorer
 from slackswap.cost_model.schedule import backward_schedule, resolve_actions
-from slackswap.profiles.random_dag import (
+from slackswap.cost_model.scorer import Scorer
+from slackswap.profiles.generators.random_dag import (
     DEFAULT_TRAITS,
     UNRESTRICTED,
     Traits,

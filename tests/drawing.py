@@ -6,7 +6,12 @@ import random
 from dataclasses import dataclass, replace
 
 from slackswap import Action, InvalidPlan, Plan, Problem
-from slackswap.profiles.random_dag import DEFAULT_TRAITS, Traits, random_hardware, random_profile
+from slackswap.profiles.generators.random_dag import (
+    DEFAULT_TRAITS,
+    Traits,
+    random_hardware,
+    random_profile,
+)
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from slackswap.evaluation.cell import Cell, CellKind
-from slackswap.evaluation.frame import load_facts, load_results
-from slackswap.evaluation.record import Circumstances, Record
-from slackswap.evaluation.sources import HardwareSource, ProfileSource
+from slackswap.evaluation.analysis.frame import load_facts, load_results
+from slackswap.evaluation.run.cell import Cell, CellKind
+from slackswap.evaluation.run.record import Circumstances, Record
+from slackswap.evaluation.run.sources import HardwareSource, ProfileSource
 from slackswap.status import Status
 
 UNLIMITED_NS = 1_000_000

@@ -19,7 +19,7 @@ from benchmarks.kernel import plans_around  # noqa: E402
 from benchmarks.quality import variants  # noqa: E402
 from benchmarks.scale import Scale, layered, library_problem  # noqa: E402
 from benchmarks.tables import VERDICT, WIDTH, Column, Goal, Table, print_table  # noqa: E402
-from slackswap.cost_model.engine import Scorer  # noqa: E402
+from slackswap.cost_model.scorer import Scorer  # noqa: E402
 
 SMALL = Scale(
     models=("opt-350m-a100",), measured=(), budgets=(0.8,), growth=(60, 120), chain=(64, 128),

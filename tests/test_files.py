@@ -8,8 +8,7 @@ import json
 import stat
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from slackswap import files
 from slackswap.errors import InvalidFile, InvalidPlan, InvalidProfile

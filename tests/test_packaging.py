@@ -31,7 +31,7 @@ def folder_of(package: str) -> Path:
 
 def expected_files() -> set[str]:
     """Every file that the installed package must hold, by its path in the wheel."""
-    suffixes = (".py", ".json", ".json.gz", ".toml", ".j2", ".css", ".js", "py.typed")
+    suffixes = (".py", ".pyi", ".json", ".json.gz", ".toml", ".j2", ".css", ".js", "py.typed")
     found = set()
     for package, folder in FOLDERS.items():
         for path in (ROOT / folder).rglob("*"):

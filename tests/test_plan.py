@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 from drawing import random_case
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from samples import plan_document, profile_document
 
 from slackswap import (

@@ -9,8 +9,7 @@ from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from samples import profile_document
 
 from slackswap import (
@@ -24,7 +23,7 @@ from slackswap import (
     Profile,
     Tensor,
 )
-from slackswap.profiles.random_dag import random_profile
+from slackswap.profiles.generators.random_dag import random_profile
 
 seeds = st.integers(0, 2**40)
 

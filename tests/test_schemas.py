@@ -7,8 +7,7 @@ from importlib import resources
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from samples import hardware_document, plan_document, profile_document
 
 from slackswap import Hardware, Plan, Profile, SlackSwapError, load_hardware, load_profile

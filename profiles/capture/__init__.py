@@ -10,7 +10,7 @@ from slackswap.errors import Skipped
 if TYPE_CHECKING:
     from slackswap.hardware import Hardware
     from slackswap.profile import Profile
-    from slackswap.profiles.prices import Prices
+    from slackswap.profiles.generators.prices import Prices
 
 __all__ = ["capture"]
 

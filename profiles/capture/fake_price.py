@@ -1,7 +1,7 @@
 """Price the operators of a fake trace: FLOPs and bytes from their shapes, rates from the table.
 
-The rates and the multi-kernel operators are those of `slackswap.profiles.prices`, so a traced and
-an analytic profile of one model differ by what the model really runs, not by the prices.
+The rates and the multi-kernel operators are those of `slackswap.profiles.generators.prices`, so a
+traced and an analytic profile of one model differ by what the model really runs, not by the prices.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
 from slackswap.hardware import Hardware
-from slackswap.profiles import prices as table
 from slackswap.profiles.capture.kinds import kind_of, operator_name, reads_only_shape
 from slackswap.profiles.capture.lowered import LoweredGraph, Operation, tensors_of
 from slackswap.profiles.catalogue import for_fp32
-from slackswap.profiles.prices import Kernel, Price, Prices, stream
-from slackswap.profiles.roofline import duration_ns
+from slackswap.profiles.generators import prices as table
+from slackswap.profiles.generators.prices import Kernel, Price, Prices, stream
+from slackswap.profiles.generators.roofline import duration_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from slackswap.profiles.capture.target import (
     told_errors,
 )
 from slackswap.profiles.catalogue import DEFAULT_HARDWARE
-from slackswap.profiles.prices import DEFAULT_PRICES, Prices
+from slackswap.profiles.generators.prices import DEFAULT_PRICES, Prices
 
 DEVICES = ("cpu", "cuda", "fake")
 

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from slackswap.errors import SlackSwapError
 from slackswap.profile import Profile
+from slackswap.profiles.generators.prices import MIXED_ADAM_BYTES_PER_PARAMETER
 from slackswap.profiles.importers.aceso_graph import (
     EMBEDDING,
     FINAL_NORM,
@@ -41,7 +42,6 @@ from slackswap.profiles.importers.aceso_shape import (
 from slackswap.profiles.importers.builder import ProfileBuilder
 from slackswap.profiles.importers.gradients import gradient_levels
 from slackswap.profiles.importers.reading import MIB, Place, Row, csv_rows
-from slackswap.profiles.prices import MIXED_ADAM_BYTES_PER_PARAMETER
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from slackswap import files
-from slackswap.cost_model.engine import Codes
+from slackswap.cost_model.scorer import Codes
 from slackswap.errors import InvalidFile
 from slackswap.problem import Problem
 from slackswap.search.genetic.population import Grade, Individual

@@ -12,7 +12,7 @@ from typing import Any
 
 from deap import base
 
-from slackswap.cost_model.engine import Codes, Scorer
+from slackswap.cost_model.scorer import Codes, Scorer
 from slackswap.problem import Problem
 from slackswap.search.genetic.checkpoint import Checkpoint
 from slackswap.search.genetic.operators import (

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from slackswap.cost_model.engine import Bools, Codes
+from slackswap.cost_model.scorer import Bools, Codes
 from slackswap.search.genetic.space import Genes, Space
 
 Mutation = Callable[[Codes, Space, random.Random], None]

@@ -10,7 +10,7 @@ import numpy as np
 from deap import base
 
 from slackswap.cost_model import kernel
-from slackswap.cost_model.engine import KEEP, SWAP, Codes, Ints, Scorer
+from slackswap.cost_model.scorer import KEEP, SWAP, Codes, Ints, Scorer
 from slackswap.search.genetic.space import Space
 
 #: What a genome is worth, both to be small: bytes short, then time in ns. A plan that fits is no

@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from slackswap.cost_model.engine import KEEP, RECOMPUTE, Bools, Codes, Ints, Scorer
+from slackswap.cost_model.scorer import KEEP, RECOMPUTE, Bools, Codes, Ints, Scorer
 from slackswap.errors import Infeasible
 from slackswap.graph import Graph
 from slackswap.profile import ForwardOp, Profile

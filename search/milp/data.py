@@ -10,7 +10,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from slackswap.cost_model.engine import Scorer
+from slackswap.cost_model.scorer import Scorer
 from slackswap.graph import Graph
 from slackswap.problem import Problem
 from slackswap.profile import ALL_ACTIONS, Action

@@ -8,7 +8,7 @@ from math import ceil
 
 import numpy as np
 
-from slackswap.planners.window import least_levels
+from slackswap.analysis.memory import least_levels
 from slackswap.problem import Problem
 from slackswap.result import Phase
 from slackswap.search.milp.data import EVERY_PLAN, ModelData, Restriction

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from slackswap.cost_model.engine import KEEP, RECOMPUTE, SWAP, Codes, Scorer
 from slackswap.cost_model.schedule import backward_schedule, resolve_actions
+from slackswap.cost_model.scorer import KEEP, RECOMPUTE, SWAP, Codes, Scorer
 from slackswap.search.milp.model import PlanModel
 
 Floats = NDArray[np.float64]

@@ -410,7 +410,7 @@ def simulate_batch(
     Parameters
     ----------
     graph, link : tuple of arrays
-        As `slackswap.cost_model.engine` lays them out.
+        As `slackswap.cost_model.scorer` lays them out.
     budget : int
         Bytes.
     actions : int8[plans, tensors]

@@ -11,7 +11,6 @@ import torch.nn.functional as F  # noqa: E402, N812
 from torch import nn  # noqa: E402
 from torch._subclasses.fake_tensor import DataDependentOutputException  # noqa: E402
 
-from slackswap.profiles import prices as table  # noqa: E402
 from slackswap.profiles.capture import capture  # noqa: E402
 from slackswap.profiles.capture.cuda_dispatch import cuda_kernels  # noqa: E402
 from slackswap.profiles.capture.fake_mode import FollowingFakeMode  # noqa: E402
@@ -23,8 +22,9 @@ from slackswap.profiles.capture.static_memory import (  # noqa: E402
     static_bytes,
 )
 from slackswap.profiles.catalogue import find_hardware, for_fp32  # noqa: E402
-from slackswap.profiles.prices import Kernel, Prices, stream  # noqa: E402
-from slackswap.profiles.roofline import duration_ns  # noqa: E402
+from slackswap.profiles.generators import prices as table  # noqa: E402
+from slackswap.profiles.generators.prices import Kernel, Prices, stream  # noqa: E402
+from slackswap.profiles.generators.roofline import duration_ns  # noqa: E402
 
 
 def kernels(build):

@@ -12,7 +12,7 @@ import pytest
 
 from slackswap import Hardware
 from slackswap.cli.main import main
-from slackswap.profiles.random_dag import layered_profile
+from slackswap.profiles.generators.random_dag import layered_profile
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from drawing import random_case
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from slackswap import Evaluation, InvalidPlan, Plan, Problem, simulate, simulate_many
-from slackswap.cost_model.engine import Scorer
+from slackswap.cost_model.scorer import Scorer
 
 seeds = st.integers(0, 2**40)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from drawing import random_case
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from slackswap import Evaluation, InvalidPlan, Plan, Problem, simulate
 from slackswap.result import EventKind, Stream

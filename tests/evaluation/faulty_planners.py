@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from slackswap import Bound, BoundMethod, Capabilities, Infeasible, Plan, Status
-from slackswap.cost_model.engine import SWAP, Scorer
+from slackswap.cost_model.scorer import SWAP, Scorer
 
 _CALLS = itertools.count()
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from slackswap.errors import SlackSwapError
-from slackswap.evaluation.cell import Cell, CellKind, identify
-from slackswap.evaluation.sources import (
+from slackswap.evaluation.run.cell import Cell, CellKind, identify
+from slackswap.evaluation.run.sources import (
     HardwareSource,
     ProfileSource,
     build_hardware,
@@ -88,22 +88,22 @@ def test_an_edited_planner_file_is_another_planner(tmp_path: Path) -> None:
 
 
 def test_what_a_planner_imports_belongs_to_its_code() -> None:
-    from slackswap.evaluation import code_identity
+    from slackswap.evaluation.run import code_identity
 
     read: list[str] = []
     original = code_identity._source
     try:
         code_identity._source = lambda name: read.append(name) or original(name)  # type: ignore
-        code_identity.code_digest.__wrapped__("slackswap.search.refine")
+        code_identity.code_digest.__wrapped__("slackswap.search.slackswap_plus")
     finally:
         code_identity._source = original
-    assert {"slackswap.search.refine", "slackswap.planners.slackswap",
-            "slackswap.planners.closure"} <= set(read)
+    assert {"slackswap.search.slackswap_plus", "slackswap.planners.slackswap",
+            "slackswap.analysis.closure"} <= set(read)
     assert not [name for name in read if name.startswith("slackswap.evaluation")]
 
 
 def test_code_that_cannot_be_read_has_no_digest() -> None:
-    from slackswap.evaluation.code_identity import code_digest
+    from slackswap.evaluation.run.code_identity import code_digest
 
     assert code_digest("no.such.module") == ""
     assert code_digest("slackswap.planners.trivial") != code_digest("slackswap.planners.chen")

@@ -11,8 +11,8 @@ import pytest
 
 from slackswap import InvalidPlanner, Plan, UnknownName, planner_names, resolve_planner, unregister
 from slackswap.evaluation import CheckStatus, check_names, check_planner, run_checks
-from slackswap.evaluation.check_rules import RULES
-from slackswap.evaluation.planner_template import write_planner
+from slackswap.evaluation.check.rules import RULES
+from slackswap.evaluation.check.template import write_planner
 
 FAULTY = Path(__file__).with_name("faulty_planners.py")
 

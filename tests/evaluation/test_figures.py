@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from results_for_tests import frame_of, made_up, made_up_bound
 
-from slackswap.evaluation import figures
-from slackswap.evaluation.palette import looks
+from slackswap.evaluation.report import figures
+from slackswap.evaluation.report.palette import looks
 
 
 def _trace(figure, name):  # type: ignore[no-untyped-def]

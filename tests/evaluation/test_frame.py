@@ -9,8 +9,8 @@ import pytest
 from results_for_tests import UNLIMITED_NS, frame_of, made_up, made_up_bound
 
 from slackswap.errors import SlackSwapError
-from slackswap.evaluation.frame import COLUMNS, export, latest, load_results
-from slackswap.evaluation.store import Store
+from slackswap.evaluation.analysis.frame import COLUMNS, export, latest, load_results
+from slackswap.evaluation.run.store import Store
 from slackswap.status import Status
 
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 from drawing import random_case, random_plan
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from slackswap import (
     BackwardOp,
@@ -25,7 +24,7 @@ from slackswap import (
     solve,
 )
 from slackswap.evaluation import PlanComparison, compare
-from slackswap.evaluation.plan_diff import changed_tensors, role_of, stall_shifts
+from slackswap.evaluation.comparison.differences import changed_tensors, role_of, stall_shifts
 from slackswap.plan import PlannerInfo
 from slackswap.profile import Action
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from slackswap import Evaluation, Hardware, Plan, Problem, Profile, simulate, solve
-from slackswap.evaluation.render import render
+from slackswap.evaluation.report.render import render
 from slackswap.plan import PlannerInfo
 from slackswap.profiles.catalogue import DEFAULT_HARDWARE
-from slackswap.profiles.random_dag import deep_chain_profile
+from slackswap.profiles.generators.random_dag import deep_chain_profile
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from slackswap.evaluation.finished import Finished
-from slackswap.evaluation.report import render_report, unpack_figure, write_report
-from slackswap.evaluation.runner import Rerun
-from slackswap.evaluation.session import run_suite
-from slackswap.evaluation.suite import parse_suite
+from slackswap.evaluation.report.page import render_report, unpack_figure, write_report
+from slackswap.evaluation.run.finished import Finished
+from slackswap.evaluation.run.runner import Rerun
+from slackswap.evaluation.run.session import run_suite
+from slackswap.evaluation.run.suite import parse_suite
 
 SUITE = """
 title = "Small <suite>"

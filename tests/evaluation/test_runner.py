@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from slackswap.evaluation.cell import Cell, CellKind
-from slackswap.evaluation.executor import InProcessExecutor, ProcessExecutor
-from slackswap.evaluation.record import Record
-from slackswap.evaluation.runner import Progress, Rerun, outline, run
-from slackswap.evaluation.sources import ProfileSource
-from slackswap.evaluation.store import Store
+from slackswap.evaluation.run.cell import Cell, CellKind
+from slackswap.evaluation.run.executor import InProcessExecutor, ProcessExecutor
+from slackswap.evaluation.run.record import Record
+from slackswap.evaluation.run.runner import Progress, Rerun, outline, run
+from slackswap.evaluation.run.sources import ProfileSource
+from slackswap.evaluation.run.store import Store
 from slackswap.status import Status
 
 CHAIN = ProfileSource.of({"generate": "deep-chain", "n": 6})

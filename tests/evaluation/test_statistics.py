@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from results_for_tests import frame_of, made_up
 
-from slackswap.evaluation.statistics import (
+from slackswap.evaluation.analysis.statistics import (
     bootstrap_interval,
     compare_planners,
     non_monotone_steps,
@@ -17,7 +17,7 @@ from slackswap.evaluation.statistics import (
     ranking,
     shifted_geometric_mean,
 )
-from slackswap.evaluation.summary import unsteady_plans
+from slackswap.evaluation.analysis.summary import unsteady_plans
 from slackswap.status import Status
 
 MODELS = ("bert-large", "gpt2-xl", "llama-7b", "vgg16")

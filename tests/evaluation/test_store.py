@@ -11,8 +11,8 @@ import pytest
 from results_for_tests import made_up
 
 from slackswap.errors import InvalidFile, SlackSwapError, SlackSwapWarning
-from slackswap.evaluation.record import Record
-from slackswap.evaluation.store import Store, merge
+from slackswap.evaluation.run.record import Record
+from slackswap.evaluation.run.store import Store, merge
 from slackswap.status import Status
 
 

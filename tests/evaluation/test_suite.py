@@ -6,9 +6,9 @@ import pytest
 
 from slackswap import planner_names
 from slackswap.errors import InvalidFile, SlackSwapError, UnknownName
-from slackswap.evaluation.cell import CellKind, identify
-from slackswap.evaluation.claims import ABSTRACT_BASELINES, PAPER_MODELS
-from slackswap.evaluation.suite import load_suite, parse_suite, suite_names
+from slackswap.evaluation.analysis.claims import ABSTRACT_BASELINES, PAPER_MODELS
+from slackswap.evaluation.run.cell import CellKind, identify
+from slackswap.evaluation.run.suite import load_suite, parse_suite, suite_names
 from slackswap.profiles.library import profile_names
 
 TEXT = """

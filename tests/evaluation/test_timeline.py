@@ -11,11 +11,11 @@ import pytest
 
 from slackswap import Plan, Problem, simulate
 from slackswap.errors import SlackSwapError
-from slackswap.evaluation.gantt import gantt_figure
-from slackswap.evaluation.stalls import stalls_by_tensor
-from slackswap.evaluation.trace import chrome_trace, write_trace
+from slackswap.evaluation.comparison.gantt import gantt_figure
+from slackswap.evaluation.comparison.stalls import stalls_by_tensor
+from slackswap.evaluation.comparison.trace import chrome_trace, write_trace
 from slackswap.profiles.catalogue import DEFAULT_HARDWARE
-from slackswap.profiles.random_dag import layered_profile
+from slackswap.profiles.generators.random_dag import layered_profile
 from slackswap.result import Evaluation
 
 

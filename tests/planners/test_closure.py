@@ -5,11 +5,10 @@ from __future__ import annotations
 import random
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from slackswap import BackwardOp, ForwardOp, Hardware, Plan, Problem, Profile, Tensor, simulate
-from slackswap.planners.closure import (
+from slackswap.analysis.closure import (
     IMPOSSIBLE,
     ClosureOrder,
     closure_ns,
@@ -17,8 +16,8 @@ from slackswap.planners.closure import (
     rank_by_closure,
     spread,
 )
-from slackswap.planners.intermediates import worth_storing
-from slackswap.profiles.random_dag import random_profile
+from slackswap.analysis.intermediates import worth_storing
+from slackswap.profiles.generators.random_dag import random_profile
 
 LINK = Hardware("toy", 10**9, 10**9)
 

@@ -19,7 +19,7 @@ from slackswap import (
 )
 from slackswap.planners.superneurons import SuperNeurons, SuperNeuronsUngated, join_ops
 from slackswap.planners.swapadvisor import SwapAdvisor
-from slackswap.profiles.random_dag import random_problem
+from slackswap.profiles.generators.random_dag import random_problem
 
 # Products and norms in turn, and a loss. All tensors have 10 bytes, the input too.
 NET = chain(

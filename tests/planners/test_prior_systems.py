@@ -16,8 +16,8 @@ from slackswap import (
     simulate,
     solve,
 )
+from slackswap.profiles.generators.random_dag import Traits, random_problem
 from slackswap.profiles.library import profile_hardware
-from slackswap.profiles.random_dag import Traits, random_problem
 
 SYSTEMS = (
     "capuchin", "chen-greedy", "chen-sqrt", "largest-first", "layer-window", "on-demand",

@@ -1,7 +1,7 @@
 from handmade import LINK, actions_of, plan_of
 
 from slackswap import BackwardOp, ForwardOp, Problem, Profile, Status, Tensor, load_profile, solve
-from slackswap.planners.layers import layers_of
+from slackswap.analysis.layers import layers_of
 from slackswap.planners.selective import SelectiveCheckpointing, attention_internals
 
 

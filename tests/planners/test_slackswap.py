@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from bounding import small_problem
 from drawing import random_case
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from slackswap import (
     Action,
@@ -25,12 +24,12 @@ from slackswap import (
     simulate,
     solve,
 )
-from slackswap.cost_model.engine import Scorer
-from slackswap.planners.least_time import least_ns
-from slackswap.planners.link import admit_earliest, admit_per_layer
+from slackswap.analysis.quick_bounds import least_ns
+from slackswap.cost_model.scorer import Scorer
+from slackswap.planners.common.link import admit_earliest, admit_per_layer
+from slackswap.planners.common.sweep import Sweep
 from slackswap.planners.slackswap import SlackSwap
-from slackswap.planners.sweep import Sweep
-from slackswap.profiles.random_dag import deep_chain_profile, random_profile
+from slackswap.profiles.generators.random_dag import deep_chain_profile, random_profile
 from slackswap.search.bounds import lower_bound
 from slackswap.search.enumeration import enumerate_plans
 

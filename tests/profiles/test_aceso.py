@@ -3,8 +3,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from public_data import public_file
 
 from slackswap import Plan, Problem, SlackSwapError, load_hardware, load_profile, simulate

@@ -1,9 +1,9 @@
 import pytest
 
 from slackswap import Plan, Problem, SlackSwapError, load_hardware, simulate
-from slackswap.profiles.convnet import RESNET50, VGG16, convnet_profile
-from slackswap.profiles.hideable import hideable_in_forward
-from slackswap.profiles.prices import Prices
+from slackswap.profiles.generators.convnet import RESNET50, VGG16, convnet_profile
+from slackswap.profiles.generators.prices import Prices
+from slackswap.profiles.overlap import hideable_in_forward
 
 
 def backward_bytes(profile):

@@ -15,7 +15,7 @@ from slackswap import (
 )
 from slackswap.errors import InvalidFile
 from slackswap.profiles import library
-from slackswap.profiles.hideable import hideable_fraction, repeated_layers
+from slackswap.profiles.generators.prices import Prices
 from slackswap.profiles.library import (
     find_profile,
     library_entries,
@@ -23,7 +23,7 @@ from slackswap.profiles.library import (
     profile_hardware,
     profile_names,
 )
-from slackswap.profiles.prices import Prices
+from slackswap.profiles.overlap import hideable_fraction, repeated_layers
 
 ANALYTIC = [entry.name for entry in library_entries() if entry.source == "analytic"]
 SHIPPED = [entry.name for entry in library_entries() if entry.source != "analytic"]

@@ -6,12 +6,12 @@ import pytest
 from slackswap import Hardware, SlackSwapError, load_hardware, load_profile
 from slackswap.errors import InvalidHardware
 from slackswap.problem import Problem
-from slackswap.profiles import prices as table
-from slackswap.profiles.convnet import RESNET50, VGG16, convnet_profile
-from slackswap.profiles.hideable import hideable_fraction
+from slackswap.profiles.generators import prices as table
+from slackswap.profiles.generators.convnet import RESNET50, VGG16, convnet_profile
+from slackswap.profiles.generators.prices import DEFAULT_PRICES, Kernel, Prices, total_flops
+from slackswap.profiles.generators.roofline import duration_ns, kernel_ns
 from slackswap.profiles.library import find_profile, profile_hardware
-from slackswap.profiles.prices import DEFAULT_PRICES, Kernel, Prices, total_flops
-from slackswap.profiles.roofline import duration_ns, kernel_ns
+from slackswap.profiles.overlap import hideable_fraction
 
 TOY = Hardware("toy", 1, 1, flops_per_s=10**12, memory_bytes_per_s=10**11)
 PLAIN = Prices(gemm_efficiency=0.5, memory_efficiency=0.5, launch_ns=7)

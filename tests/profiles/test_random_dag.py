@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from slackswap import Action, SlackSwapError
-from slackswap.profiles.random_dag import (
+from slackswap.profiles.generators.random_dag import (
     UNRESTRICTED,
     Traits,
     deep_chain_profile,

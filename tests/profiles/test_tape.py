@@ -1,8 +1,8 @@
 import pytest
 
 from slackswap import Hardware
-from slackswap.profiles.prices import Price, Prices, stream
-from slackswap.profiles.tape import Tape
+from slackswap.profiles.generators.prices import Price, Prices, stream
+from slackswap.profiles.generators.tape import Tape
 
 # One byte a nanosecond, so a kernel's traffic is its duration.
 HARDWARE = Hardware("toy", 1, 1, flops_per_s=1, memory_bytes_per_s=10**9)

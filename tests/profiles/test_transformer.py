@@ -5,9 +5,8 @@ import pytest
 from slackswap import Action, Hardware, Plan, Problem, SlackSwapError, load_profile, simulate
 from slackswap.cost_model.schedule import backward_schedule, resolve_actions
 from slackswap.profiles.catalogue import DEFAULT_HARDWARE, find_hardware
-from slackswap.profiles.hideable import hideable_in_forward, repeated_layers
-from slackswap.profiles.prices import DEFAULT_PRICES, Prices
-from slackswap.profiles.transformer import (
+from slackswap.profiles.generators.prices import DEFAULT_PRICES, Prices
+from slackswap.profiles.generators.transformer import (
     BERT_LARGE,
     GPT2_XL,
     LLAMA3_8B,
@@ -15,6 +14,7 @@ from slackswap.profiles.transformer import (
     TransformerModel,
     transformer_profile,
 )
+from slackswap.profiles.overlap import hideable_in_forward, repeated_layers
 
 TINY = {
     "bert": TransformerModel("tiny", "bert", 3, 16, 2, 64, 50, positions=32),

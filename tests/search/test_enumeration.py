@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from bounding import small_problem
 from handmade import LINK, actions_of, chain
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from slackswap import (
     Action,
@@ -21,7 +20,7 @@ from slackswap import (
     simulate,
     solve,
 )
-from slackswap.cost_model.engine import Scorer
+from slackswap.cost_model.scorer import Scorer
 from slackswap.search import lower_bound
 from slackswap.search.enumeration import Decisions, enumerate_plans
 

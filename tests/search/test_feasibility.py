@@ -4,8 +4,7 @@ from dataclasses import replace
 import pytest
 from bounding import KINDS, small_problem
 from handmade import LINK, chain
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from slackswap import (
     Action,
@@ -19,9 +18,9 @@ from slackswap import (
     simulate,
     solve,
 )
-from slackswap.cost_model.engine import Scorer
+from slackswap.cost_model.scorer import Scorer
+from slackswap.profiles.generators.random_dag import Traits, random_profile
 from slackswap.profiles.library import profile_hardware
-from slackswap.profiles.random_dag import Traits, random_profile
 from slackswap.search import least_budget, lower_bound
 from slackswap.search.enumeration import Decisions, enumerate_plans
 from slackswap.search.milp.memory import necessary_budget

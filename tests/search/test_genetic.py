@@ -10,8 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from drawing import random_case
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from slackswap import (
     BackwardOp,
@@ -32,17 +31,17 @@ from slackswap import (
     solve,
     unregister,
 )
-from slackswap.cost_model.engine import Scorer
-from slackswap.profiles.random_dag import UNRESTRICTED, layered_profile, random_profile
+from slackswap.cost_model.scorer import Scorer
+from slackswap.profiles.generators.random_dag import UNRESTRICTED, layered_profile, random_profile
 from slackswap.result import Phase
 from slackswap.search.enumeration import enumerate_plans
 from slackswap.search.genetic import evolution
 from slackswap.search.genetic.checkpoint import Checkpoint
 from slackswap.search.genetic.evolution import Outcome, Stop, evolve
-from slackswap.search.genetic.planner import GeneticSeeded, without_idle
 from slackswap.search.genetic.population import Individual, grade_genomes
 from slackswap.search.genetic.space import Space
 from slackswap.search.genetic.state import Settings
+from slackswap.search.genetic_planner import GeneticSeeded, without_idle
 
 SEEDS = st.integers(0, 2**40)
 LINK = Hardware("link of 2 GB/s", 2 * 10**9, 2 * 10**9, latency_ns=10_000)

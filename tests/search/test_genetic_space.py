@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from drawing import random_case
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from slackswap import (
     BackwardOp,
@@ -22,7 +21,7 @@ from slackswap import (
     load_hardware,
     load_profile,
 )
-from slackswap.cost_model.engine import KEEP, RECOMPUTE, SWAP, Scorer
+from slackswap.cost_model.scorer import KEEP, RECOMPUTE, SWAP, Scorer
 from slackswap.search.genetic.operators import CROSSOVERS, MUTATIONS, random_genome
 from slackswap.search.genetic.space import Space
 

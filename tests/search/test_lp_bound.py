@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from bounding import fixed_to, small_problem, tight_case
 from handmade import LINK, chain
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from slackswap import (
     BackwardOp,

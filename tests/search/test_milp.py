@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from bounding import small_problem
 from handmade import LINK, actions_of, chain
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_matrix
 

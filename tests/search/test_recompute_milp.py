@@ -4,8 +4,8 @@ import pytest
 from handmade import LINK, actions_of, chain, plan_of
 
 from slackswap import InvalidPlanner, Problem, Skipped, Status, load_profile, solve
+from slackswap.profiles.generators.random_dag import Traits, random_problem
 from slackswap.profiles.library import profile_hardware
-from slackswap.profiles.random_dag import Traits, random_problem
 from slackswap.search.bounds import lower_bound
 from slackswap.search.enumeration import enumerate_plans
 from slackswap.search.recompute_milp import RecomputeMilp

@@ -8,11 +8,10 @@ import random
 import numpy as np
 import pytest
 from drawing import random_case
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from slackswap import Problem, load_hardware, load_profile, solve
-from slackswap.search.refine import _least_time
+from slackswap.search.slackswap_plus import _least_time
 
 
 @settings(max_examples=150)

@@ -1,0 +1,1 @@
+"""From stored results to tables, statistics and judged claims."""

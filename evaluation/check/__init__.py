@@ -1,0 +1,1 @@
+"""The check kit for planners, and the template they start from."""

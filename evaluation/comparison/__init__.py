@@ -1,0 +1,1 @@
+"""Plans side by side: differences, timelines, traces."""

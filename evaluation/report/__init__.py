@@ -1,0 +1,1 @@
+"""Figures, notebook rendering and the HTML report."""

@@ -1,0 +1,1 @@
+"""What several planners share: fitting to the budget, link time, order of transfers."""

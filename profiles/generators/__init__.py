@@ -1,0 +1,1 @@
+"""Profiles made by arithmetic: analytic models, convolutional networks, random graphs."""

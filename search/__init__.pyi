@@ -1,0 +1,7 @@
+from .bounds import lower_bound as lower_bound
+from .enumeration import Enumerate as Enumerate
+from .feasibility import (
+    LeastBudget as LeastBudget,
+    least_budget as least_budget,
+)
+from .milp_planner import MilpPlanner as MilpPlanner

@@ -1,0 +1,1 @@
+"""What the op graph says before any plan: closures, layers, memory, quick bounds."""

@@ -1,0 +1,367 @@
+"""Scoring action codes of one problem by the hundred thousand, on the compiled kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slackswap.errors import SlackSwapError
+from slackswap.plan import Plan
+from slackswap.problem import Problem
+from slackswap.profile import ALL_ACTIONS
+from slackswap.result import Evaluation, Infeasibility, Phase
+
+Codes = NDArray[np.int8]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+#: Code of an action in arrays: its place in keep, swap, recompute.
+CODE_OF = {action: np.int8(code) for code, action in enumerate(ALL_ACTIONS)}
+KEEP, SWAP, RECOMPUTE = (CODE_OF[action] for action in ALL_ACTIONS)
+
+
+class Scorer:
+    """Scores action codes of one problem by the hundred thousand.
+
+    What planners and searches call. Codes are int8 arrays, one entry a tensor: 0 keep, 1 swap,
+    2 recompute (for an intermediate: drop); inputs are 0.
+
+    Parameters
+    ----------
+    problem : Problem
+        Profile, hardware and budget; laid out for the kernel once.
+
+    Attributes
+    ----------
+    allowed : bool[tensors, 3]
+        Which code each tensor may take.
+    default : int8[tensors]
+        Codes of the plan that names no tensor.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.graph = problem.profile.graph
+        self.default: Codes = np.where(self.graph.is_intermediate, RECOMPUTE, KEEP).astype(np.int8)
+
+    @cached_property
+    def allowed(self) -> Bools:
+        """Which code each tensor may take."""
+        tensors = self.problem.profile.tensors
+        # Few tensors differ, so each distinct choice is looked at once.
+        row_of = {choice: row for row, choice in enumerate({t.allowed: None for t in tensors})}
+        rows = np.array(
+            [[action in choice for action in ALL_ACTIONS] for choice in row_of], dtype=np.bool_
+        ).reshape(-1, len(ALL_ACTIONS))
+        table: Bools = rows[[row_of[t.allowed] for t in tensors]]
+        table[self.graph.is_intermediate, RECOMPUTE] = True
+        table[self.graph.is_input] = [True, False, False]
+        return table
+
+    @cached_property
+    def d2h_ns(self) -> Ints:
+        """Time to offload each tensor."""
+        return self._per_size(self.problem.hardware.d2h_ns)
+
+    @cached_property
+    def h2d_ns(self) -> Ints:
+        """Time to prefetch each tensor."""
+        return self._per_size(self.problem.hardware.h2d_ns)
+
+    def encode(self, plan: Plan) -> Codes:
+        """Return a plan's actions as codes; gates and barriers are not part of them."""
+        codes = self.default.copy()
+        index_of = self.problem.profile.index_of
+        for name, action in plan.actions.items():
+            codes[index_of[name]] = CODE_OF[action]
+        return codes
+
+    def decode(self, codes: Codes) -> Plan:
+        """Return the plan of codes; tensors left at their default are not named."""
+        tensors = self.problem.profile.tensors
+        named = np.flatnonzero(codes != self.default)
+        return Plan(
+            {
+                tensors[t].name: ALL_ACTIONS[code]
+                for t, code in zip(named.tolist(), codes[named].tolist(), strict=True)
+            }
+        )
+
+    def score(
+        self,
+        codes: Codes,
+        *,
+        jobs: int = 1,
+        offload_gates: Ints | None = None,
+        prefetch_gates: Ints | None = None,
+        offload_barriers: Bools | None = None,
+        prefetch_barriers: Bools | None = None,
+    ) -> Scores:
+        """Score a batch of action codes.
+
+        Parameters
+        ----------
+        codes : int8[plans, tensors] or int8[tensors]
+            The plans.
+        jobs : int
+            Threads; the result does not depend on it.
+        offload_gates, prefetch_gates : int64[plans, tensors], optional
+            Op index, or -1 for none.
+        offload_barriers, prefetch_barriers : bool[plans, ops], optional
+            Where the barriers are.
+
+        Returns
+        -------
+        Scores
+            Codes that break a tensor's `allowed` or the host's size, or need an op to run again
+            that cannot, are marked invalid rather than raised.
+        """
+        from slackswap.cost_model import kernel
+
+        codes = np.ascontiguousarray(np.atleast_2d(codes), dtype=np.int8)
+        count, graph = len(codes), self.graph
+        gates = offload_gates is not None or prefetch_gates is not None
+        barriers = offload_barriers is not None or prefetch_barriers is not None
+        order = (
+            _filled(offload_gates, gates, (count, graph.n_tensors), -1),
+            _filled(prefetch_gates, gates, (count, graph.n_tensors), -1),
+            _filled(offload_barriers, barriers, (count, graph.n_forward), False),
+            _filled(prefetch_barriers, barriers, (count, graph.n_backward), False),
+        )
+        table = np.empty((count, kernel.N_COLUMNS), dtype=np.int64)
+
+        def run(part: slice) -> None:
+            kernel.simulate_batch(
+                self._graph_arrays,
+                (self.d2h_ns, self.h2d_ns, self.problem.hardware.full_duplex),
+                self.problem.budget_bytes,
+                codes[part],
+                *(rows[part] for rows in order),
+                table[part],
+            )
+
+        parts = [slice(a, a + -(-count // jobs)) for a in range(0, count, -(-count // jobs) or 1)]
+        if len(parts) > 1:
+            with ThreadPoolExecutor(len(parts)) as pool:
+                list(pool.map(run, parts))
+        else:
+            run(slice(None))
+        return Scores(self.problem, table, self._breaks_rules(codes))
+
+    def score_plans(self, plans: Sequence[Plan], *, jobs: int = 1) -> Scores:
+        """Score plans with their gates and barriers; they must pass `Problem.check_plan`."""
+        count, graph = len(plans), self.graph
+        codes = np.array([self.encode(plan) for plan in plans], dtype=np.int8)
+        codes = codes.reshape(count, graph.n_tensors)
+        if not any(plan.has_order for plan in plans):
+            return self.score(codes, jobs=jobs)
+        index_of = self.problem.profile.index_of
+        gates = np.full((2, count, graph.n_tensors), -1, dtype=np.int64)
+        offload_barriers = np.zeros((count, graph.n_forward), dtype=np.bool_)
+        prefetch_barriers = np.zeros((count, graph.n_backward), dtype=np.bool_)
+        for number, plan in enumerate(plans):
+            for side, entries in enumerate((plan.offload_gates, plan.prefetch_gates)):
+                for name, op in entries.items():
+                    gates[side, number, index_of[name]] = op
+            offload_barriers[number, list(plan.offload_barriers)] = True
+            prefetch_barriers[number, list(plan.prefetch_barriers)] = True
+        return self.score(
+            codes,
+            jobs=jobs,
+            offload_gates=gates[0],
+            prefetch_gates=gates[1],
+            offload_barriers=offload_barriers,
+            prefetch_barriers=prefetch_barriers,
+        )
+
+    @cached_property
+    def _graph_arrays(self) -> tuple[object, ...]:
+        graph = self.graph
+        return (
+            graph.nbytes,
+            graph.producer,
+            graph.is_input,
+            graph.is_saved,
+            graph.last_forward_use,
+            graph.last_backward_read,
+            graph.forward_ns,
+            graph.forward_workspace,
+            graph.forward_write_bytes,
+            graph.recomputable,
+            graph.backward_ns,
+            graph.backward_workspace,
+            graph.carried,
+            graph.forward_reads.start,
+            graph.forward_reads.items,
+            graph.forward_writes.start,
+            graph.forward_writes.items,
+            graph.backward_reads.start,
+            graph.backward_reads.items,
+            graph.last_uses.start,
+            graph.last_uses.items,
+        )
+
+    @cached_property
+    def _restricted(self) -> tuple[Ints, Bools]:
+        """Tensors that may not take every code, and which each may."""
+        restricted = np.flatnonzero(~self.allowed.all(axis=1))
+        return restricted, self.allowed[restricted]
+
+    @cached_property
+    def _sizes(self) -> tuple[Ints, Ints]:
+        """Distinct sizes, and the place of each tensor's among them."""
+        sizes, place = np.unique(self.graph.nbytes, return_inverse=True)
+        return sizes, place
+
+    def _per_size(self, duration_of: Callable[[int], int]) -> Ints:
+        # In Python integers: bytes x 10^9 overflows 64 bits above 9.2 GB.
+        sizes, place = self._sizes
+        durations = [duration_of(size) for size in sizes.tolist()]
+        return np.array(durations, dtype=np.int64)[place]
+
+    def _breaks_rules(self, codes: Codes) -> Bools:
+        if codes.size and not KEEP <= codes.min() <= codes.max() <= RECOMPUTE:
+            raise SlackSwapError(
+                "a code is none of 0, 1 and 2", where="codes",
+                fix="use KEEP, SWAP and RECOMPUTE of slackswap.cost_model.scorer",
+            )
+        restricted, allowed = self._restricted
+        permitted = allowed[np.arange(len(restricted)), codes[:, restricted]]
+        broken: Bools = np.logical_not(permitted.all(axis=1))
+        host_bytes = self.problem.hardware.host_bytes
+        if host_bytes is not None:
+            broken = broken | ((codes == SWAP) @ self.graph.nbytes > host_bytes)
+        return broken
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scores:
+    """Scores of a batch of plans, one row a plan.
+
+    Attributes
+    ----------
+    problem : Problem
+        What was scored.
+    table : int64[plans, columns]
+        Raw results, columns as in `slackswap.cost_model.kernel`.
+    breaks_rules : bool[plans]
+        Codes that break a tensor's `allowed` or the host's size.
+    """
+
+    problem: Problem
+    table: Ints
+    breaks_rules: Bools
+
+    @property
+    def feasible(self) -> Bools:
+        """Valid and within the budget."""
+        from slackswap.cost_model import kernel
+
+        fits: Bools = (self.table[:, kernel.OUTCOME] == kernel.FITS) & ~self.breaks_rules
+        return fits
+
+    @property
+    def valid(self) -> Bools:
+        """Could be carried out with enough memory."""
+        from slackswap.cost_model import kernel
+
+        runs: Bools = self.table[:, kernel.OUTCOME] != kernel.CANNOT_RUN_AGAIN
+        return runs & ~self.breaks_rules
+
+    @property
+    def iteration_ns(self) -> Ints:
+        """Time of each plan; meaningless where not feasible."""
+        from slackswap.cost_model import kernel
+
+        column: Ints = self.table[:, kernel.ITERATION_NS]
+        return column
+
+    @property
+    def shortfall_bytes(self) -> Ints:
+        """Bytes missing where a plan got stuck; 0 where feasible."""
+        from slackswap.cost_model import kernel
+
+        column: Ints = self.table[:, kernel.SHORTFALL_BYTES]
+        return column
+
+    def best(self) -> int | None:
+        """Return the row of the fastest feasible plan, the first of equals; None if none is."""
+        feasible = np.flatnonzero(self.feasible)
+        if not len(feasible):
+            return None
+        return int(feasible[np.argmin(self.iteration_ns[feasible])])
+
+    def check_valid(self) -> None:
+        """Raise `InvalidPlan` for the first plan that needs an op to run again that cannot."""
+        from slackswap.cost_model import kernel
+        from slackswap.cost_model.schedule import cannot_run_again
+
+        for row in self.table[self.table[:, kernel.OUTCOME] == kernel.CANNOT_RUN_AGAIN].tolist():
+            raise cannot_run_again(
+                self.problem.profile, row[kernel.STUCK_RECOMPUTE], row[kernel.STUCK_OP]
+            )
+
+    def evaluation(self, number: int) -> Evaluation:
+        """Return one row as an `Evaluation`."""
+        from slackswap.cost_model import kernel
+
+        row = self.table[number].tolist()
+        if row[kernel.OUTCOME] != kernel.FITS:
+            return Evaluation(feasible=False, infeasible=self._infeasibility(row))
+        iteration, moved = row[kernel.ITERATION_NS], row[kernel.MOVED_BYTES]
+        duration = self.problem.profile.duration_ns
+        return Evaluation(
+            feasible=True,
+            iteration_ns=iteration,
+            forward_ns=row[kernel.FORWARD_NS],
+            stall_forward_ns=row[kernel.STALL_FORWARD_NS],
+            stall_backward_ns=row[kernel.STALL_BACKWARD_NS],
+            recompute_ns=row[kernel.RECOMPUTE_NS],
+            peak_bytes=row[kernel.PEAK_BYTES],
+            throughput=duration / iteration if iteration else 1.0,
+            offloaded_bytes=moved,
+            prefetched_bytes=moved,
+            d2h_busy_ns=row[kernel.D2H_BUSY_NS],
+            h2d_busy_ns=row[kernel.H2D_BUSY_NS],
+            d2h_utilisation=row[kernel.D2H_BUSY_NS] / iteration if iteration else 0.0,
+            h2d_utilisation=row[kernel.H2D_BUSY_NS] / iteration if iteration else 0.0,
+        )
+
+    def _infeasibility(self, row: list[int]) -> Infeasibility:
+        from slackswap.cost_model import kernel
+
+        profile = self.problem.profile
+        phase = {
+            kernel.STUCK_FORWARD: Phase.FORWARD,
+            kernel.STUCK_BACKWARD: Phase.BACKWARD,
+            kernel.STUCK_INPUTS: Phase.INPUTS,
+        }[row[kernel.OUTCOME]]
+        op, again, tensor = (
+            row[kernel.STUCK_OP], row[kernel.STUCK_RECOMPUTE], row[kernel.STUCK_TENSOR]
+        )
+        ops: Sequence[object] = profile.forward if phase is Phase.FORWARD else profile.backward
+        return Infeasibility(
+            phase=phase,
+            op_index=op,
+            op="" if phase is Phase.INPUTS else ops[op].name,  # type: ignore[attr-defined]
+            recompute=None if again < 0 else profile.forward[again].name,
+            tensor=None if tensor < 0 else profile.tensors[tensor].name,
+            shortfall_bytes=row[kernel.SHORTFALL_BYTES],
+            time_ns=row[kernel.STUCK_NS],
+        )
+
+
+def _filled(
+    rows: NDArray[np.generic] | None, used: bool, shape: tuple[int, int], blank: int | bool
+) -> NDArray[np.generic]:
+    kind: type[np.bool_ | np.int64] = np.bool_ if isinstance(blank, bool) else np.int64
+    if not used:
+        return np.empty((0, shape[1]), dtype=kind)
+    if rows is None:
+        return np.full(shape, blank, dtype=kind)
+    return np.ascontiguousarray(np.atleast_2d(rows), dtype=kind)
