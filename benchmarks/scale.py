@@ -6,11 +6,10 @@ import random
 from dataclasses import dataclass
 
 from slackswap.hardware import Hardware
-from slackswap.library import load_profile
 from slackswap.problem import Problem
 from slackswap.profile import Profile
 from slackswap.profiles.generators.random_dag import deep_chain_profile, layered_profile
-from slackswap.profiles.library import profile_hardware
+from slackswap.profiles.library import load_profile, profile_hardware
 
 #: The paper's three models, and two whose operator times were measured on an A100.
 PAPER_MODELS = ("bert-large", "gpt2-xl", "llama-7b")

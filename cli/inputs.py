@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -77,48 +76,11 @@ def load_inputs(
 
     An analytic profile of the library is priced for the hardware, if that states its rates.
     """
-    from slackswap.library import load_hardware, load_profile
-    from slackswap.profiles.library import (
-        find_profile,
-        library_entry,
-        profile_hardware,
-        profile_names,
-    )
+    from slackswap.profiles.library import hardware_of, load_hardware, resolve_profile
 
     chosen = None if hardware is None else load_hardware(hardware)
-    if profile not in profile_names():
-        if batch is not None or sequence is not None:
-            raise SlackSwapError(
-                "batch and sequence cannot be changed in a file",
-                where=profile, fix="leave them out, or name an analytic profile of the library",
-            )
-        found = load_profile(profile)
-        return found, chosen or hardware_of(found)
-    analytic = library_entry(profile).source == "analytic"
-    has_rates = chosen is not None and None not in (chosen.flops_per_s, chosen.memory_bytes_per_s)
-    found_in_library = find_profile(
-        profile, batch=batch, sequence=sequence,
-        hardware=chosen if analytic and has_rates else None,
-    )
-    assert found_in_library is not None
-    return found_in_library, chosen or profile_hardware(profile)
-
-
-def hardware_of(profile: Profile) -> Hardware:
-    """Return the hardware a profile file says it is for.
-
-    A capture on a GPU notes the link it measured; otherwise the catalogue may know the name.
-    """
-    from slackswap.errors import InvalidHardware
-    from slackswap.hardware import Hardware
-    from slackswap.profiles.catalogue import DEFAULT_HARDWARE, find_hardware
-
-    link = profile.provenance.get("link")
-    if isinstance(link, Mapping) and isinstance(link.get("hardware"), Mapping):
-        with contextlib.suppress(InvalidHardware):
-            return Hardware.from_dict(link["hardware"])
-    named = profile.provenance.get("hardware")
-    return (find_hardware(named) if isinstance(named, str) else None) or DEFAULT_HARDWARE
+    found = resolve_profile(profile, chosen, batch=batch, sequence=sequence)
+    return found, chosen or hardware_of(found)
 
 
 def parse_parameters(assignments: Sequence[str], *, where: str = "--param") -> dict[str, Any]:

@@ -139,8 +139,9 @@ def import_file(
 
     For example: slackswap profiles import graph.txt -o vgg16-measured.json
     """
-    from slackswap.cli.inputs import hardware_of, parse_parameters
+    from slackswap.cli.inputs import parse_parameters
     from slackswap.profiles.importers import import_profile
+    from slackswap.profiles.library import hardware_of
 
     options = parse_parameters(option or (), where="--option")
     if layers is not None:
@@ -213,9 +214,8 @@ def capture_model(
 
     For example: slackswap profiles capture my_pkg.my_module:build --device cpu -o model.json
     """
-    from slackswap.cli.inputs import hardware_of
-    from slackswap.library import load_hardware
     from slackswap.profiles.capture import capture
+    from slackswap.profiles.library import hardware_of, load_hardware
 
     chosen = None if hardware is None else load_hardware(hardware)
     found = capture(target, device=device, hardware=chosen, optimizer=optimizer,

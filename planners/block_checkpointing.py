@@ -14,9 +14,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from slackswap.analysis.blocks import blocks_of
+from slackswap.analysis.layers import Layer, blocks_of, layers_of
 from slackswap.cost_model.scorer import KEEP, RECOMPUTE, Scorer
 from slackswap.errors import Infeasible, Skipped
+from slackswap.graph import Bools, Graph, Ints
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
 from slackswap.problem import Problem
@@ -24,7 +25,7 @@ from slackswap.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class BlockCheckpointing:
-    """Recompute the smallest number of leading blocks that fits, sized by the referee."""
+    """Recompute the smallest number of leading blocks that fits, sized by the cost model."""
 
     name: ClassVar[str] = "block-checkpointing"
     version: ClassVar[str] = "1"
@@ -34,7 +35,8 @@ class BlockCheckpointing:
         self, problem: Problem, *, rng: random.Random, time_limit: float | None, report: Report
     ) -> Plan:
         """Score every number of leading blocks and take the smallest that fits."""
-        blocks = blocks_of(problem.profile)
+        layers = layers_of(problem.profile)
+        blocks = [layers[n] for n in blocks_of(problem.profile, layers)]
         if not blocks:
             raise Skipped("the profile has no blocks", where=self.name,
                           fix="give its ops a layer each")
@@ -42,9 +44,9 @@ class BlockCheckpointing:
         codes = np.tile(scorer.default, (len(blocks) + 1, 1))
         for count, block in enumerate(blocks, start=1):
             codes[count] = codes[count - 1]
-            inner = block.inner & graph.is_saved & scorer.allowed[:, RECOMPUTE]
-            codes[count, inner] = RECOMPUTE
-            codes[count, block.inputs & scorer.allowed[:, KEEP]] = KEEP
+            inputs, inner = interface(graph, block)
+            codes[count, inner & graph.is_saved & scorer.allowed[:, RECOMPUTE]] = RECOMPUTE
+            codes[count, inputs & scorer.allowed[:, KEEP]] = KEEP
         scores = scorer.score(codes)
         if not scores.feasible.any():
             raise Infeasible(
@@ -54,3 +56,22 @@ class BlockCheckpointing:
         count = int(np.argmax(scores.feasible))
         report(blocks=count, of=len(blocks))
         return scorer.decode(codes[count])
+
+
+def interface(graph: Graph, layer: Layer) -> tuple[Bools, Bools]:
+    """Return what a layer reads of earlier ones, and what only it reads of what it writes.
+
+    Returns
+    -------
+    inputs, inner : bool[tensors]
+        The profile's own inputs are in neither.
+    """
+    def inside(ops: Ints) -> Bools:
+        return (ops >= layer.forward.start) & (ops < layer.forward.stop)
+
+    written = inside(graph.producer)
+    reads, by_layer = graph.forward_reads.items, inside(graph.forward_reads.owners())
+    inputs, crosses = np.zeros((2, graph.n_tensors), dtype=np.bool_)
+    inputs[reads[by_layer]] = True
+    crosses[reads[~by_layer]] = True
+    return inputs & ~written & ~graph.is_input, written & ~crosses

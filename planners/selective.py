@@ -29,7 +29,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from slackswap.analysis.layers import Layer, repeated
+from slackswap.analysis.layers import Layer, blocks_of
 from slackswap.cost_model.scorer import RECOMPUTE, Codes, Scorer
 from slackswap.graph import Bools, Graph, Ints
 from slackswap.plan import Plan
@@ -78,7 +78,7 @@ class SelectiveCheckpointing:
         deadline = deadline_of(time_limit)
         last = len(segments.layers) - 1
         leading = list(range(last))
-        blocks = [n for n in repeated(problem.profile, segments.layers) if n < last]
+        blocks = [n for n in blocks_of(problem.profile, segments.layers) if n < last]
         # Blocks in order, and what is no block only when all of them are gone; or simply from the
         # first layer on, where it is the stem that saves most.
         orders = [[*blocks, *(n for n in leading if n not in blocks)], leading]

@@ -1,9 +1,15 @@
-"""Profiles by name: analytic ones, built when asked for, and those shipped as files."""
+"""Profiles and hardware by name or file: the one place that resolves them.
+
+Analytic profiles are built when asked for; others are shipped as files.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import gzip
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,10 +18,10 @@ from importlib.resources.abc import Traversable
 from types import MappingProxyType
 from typing import Any, cast
 
-from slackswap.errors import InvalidFile, SlackSwapError, UnknownName
+from slackswap.errors import InvalidFile, InvalidHardware, SlackSwapError, UnknownName
 from slackswap.hardware import Hardware
 from slackswap.profile import SOURCES, Profile, Source
-from slackswap.profiles.catalogue import DEFAULT_HARDWARE, find_hardware
+from slackswap.profiles.catalogue import DEFAULT_HARDWARE, find_hardware, hardware_names
 from slackswap.profiles.generators.prices import DEFAULT_PRICES, Prices
 
 _SUFFIX = ".json.gz"
@@ -140,6 +146,102 @@ _RECIPES: Mapping[str, _Recipe] = MappingProxyType(
 )
 
 
+def load_profile(name_or_path: str | os.PathLike[str]) -> Profile:
+    """Load a profile from the library or from a JSON file.
+
+    Parameters
+    ----------
+    name_or_path : str or path-like
+        A name of ``slackswap profiles list``, such as ``bert-large``, or a file. A name of the
+        library wins over a file of the same name; write ``./name`` for the file.
+
+    Raises
+    ------
+    UnknownName
+        When it is neither a library name nor a file.
+    InvalidFile, InvalidProfile
+        When the file is not a valid profile.
+    """
+    return resolve_profile(name_or_path)
+
+
+def load_hardware(name_or_path: str | os.PathLike[str]) -> Hardware:
+    """Load a hardware from the catalogue or from a JSON file; errors as in `load_profile`."""
+    hardware = find_hardware(os.fspath(name_or_path))
+    if hardware is None and not os.path.exists(name_or_path):
+        raise _unknown("hardware", os.fspath(name_or_path), hardware_names())
+    return Hardware.load(name_or_path) if hardware is None else hardware
+
+
+def resolve_profile(
+    name_or_path: str | os.PathLike[str],
+    hardware: Hardware | None = None,
+    *,
+    batch: int | None = None,
+    sequence: int | None = None,
+    prices: Prices | None = None,
+) -> Profile:
+    """Return a profile of the library, or of a file, as it is planned on a hardware.
+
+    The command line and the suites both resolve here, so that they mean the same problem.
+
+    Parameters
+    ----------
+    name_or_path : str or path-like
+        As `load_profile` takes it.
+    hardware : Hardware, optional
+        An analytic profile is priced for it, if it states its rates; other profiles are not
+        changed by it.
+    batch, sequence, prices : optional
+        Replace those of an analytic profile.
+
+    Raises
+    ------
+    UnknownName
+        When it is neither a library name nor a file.
+    SlackSwapError
+        When a file, or a shipped profile, is asked for other sizes or prices than it has.
+    """
+    name = os.fspath(name_or_path)
+    if name in _RECIPES:
+        has_rates = hardware is not None and None not in (
+            hardware.flops_per_s, hardware.memory_bytes_per_s
+        )
+        priced_for = hardware if has_rates else None
+        found = find_profile(
+            name, batch=batch, sequence=sequence, hardware=priced_for, prices=prices
+        )
+    else:
+        found = find_profile(name, batch=batch, sequence=sequence, prices=prices)
+    if found is not None:
+        return found
+    if not os.path.exists(name_or_path):
+        raise _unknown("profile", name, profile_names())
+    given = {"batch": batch, "sequence": sequence, "prices": prices}
+    changed = [key for key, value in given.items() if value is not None]
+    if changed:
+        raise SlackSwapError(
+            f"{changed[0]} cannot be changed in a file", where=name,
+            fix="leave it out, or name an analytic profile of the library",
+        )
+    return Profile.load(name_or_path)
+
+
+def hardware_of(profile: Profile) -> Hardware:
+    """Return the hardware that a profile's times are for, and that it is planned on by default.
+
+    A capture on a GPU notes the link it measured; otherwise the catalogue may know the name in
+    the provenance. Without either it is the catalogue's default. (Provenance is free-form, so a
+    ``link`` of another shape is not ours to refuse.)
+    """
+    link = profile.provenance.get("link")
+    if isinstance(link, Mapping) and isinstance(link.get("hardware"), Mapping):
+        with contextlib.suppress(InvalidHardware):
+            return Hardware.from_dict(link["hardware"])
+    named = profile.provenance.get("hardware")
+    return _hardware(named) if isinstance(named, str) else DEFAULT_HARDWARE
+
+
 def find_profile(
     name: str,
     *,
@@ -232,6 +334,16 @@ def library_entries() -> tuple[LibraryEntry, ...]:
 
 def _hardware(name: str) -> Hardware:
     return find_hardware(name) or DEFAULT_HARDWARE
+
+
+def _unknown(kind: str, name: str, known: tuple[str, ...]) -> UnknownName:
+    near = difflib.get_close_matches(name, known, n=1)
+    return UnknownName(
+        f"{name!r} is neither a library name nor a file"
+        + (f" (did you mean {near[0]!r}?)" if near else ""),
+        where=kind,
+        fix=f"use one of {', '.join(known)}, or the path of a file",
+    )
 
 
 def _shipped() -> dict[str, Traversable]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from dataclasses import dataclass
 
+import numpy as np
+
+from slackswap.analysis.layers import blocks_of, layers_of
 from slackswap.hardware import Hardware
 from slackswap.profile import Profile
 
@@ -33,25 +35,6 @@ class Hideable:
         return self.link_bytes / self.saved_bytes if self.saved_bytes else float("inf")
 
 
-def repeated_layers(profile: Profile) -> frozenset[int]:
-    """Return the layers that are blocks: those whose op kinds, in order, occur most often.
-
-    Where no two layers are alike every layer is taken to be one. Ops without a layer belong to
-    none.
-    """
-    kinds: dict[int, list[str | None]] = defaultdict(list)
-    for op in profile.forward:
-        if op.layer is not None:
-            kinds[op.layer].append(op.kind)
-    signatures = {layer: tuple(sequence) for layer, sequence in kinds.items()}
-    counts = Counter(signatures.values())
-    if not counts or max(counts.values()) == 1:
-        return frozenset(signatures)
-    # Ties go to the longer block: more of the network.
-    commonest = max(counts, key=lambda signature: (counts[signature] * len(signature)))
-    return frozenset(layer for layer, found in signatures.items() if found == commonest)
-
-
 def hideable_in_forward(
     profile: Profile, hardware: Hardware, *, blocks_only: bool = False
 ) -> Hideable:
@@ -67,17 +50,14 @@ def hideable_in_forward(
         Count only the repeated blocks: leave embedding, head and loss out of both sides.
     """
     graph = profile.graph
-    layers = repeated_layers(profile) if blocks_only else frozenset()
-    forward_ns = saved_bytes = 0
-    for index, op in enumerate(profile.forward):
-        if blocks_only and op.layer not in layers:
-            continue
-        forward_ns += op.duration_ns
-        saved_bytes += sum(
-            int(graph.nbytes[tensor])
-            for tensor in graph.forward_writes[index]
-            if graph.is_saved[tensor]
-        )
+    counted = np.ones(graph.n_forward, dtype=np.bool_)
+    if blocks_only:
+        layers = layers_of(profile)
+        counted[:] = False
+        for n in blocks_of(profile, layers):
+            counted[layers[n].forward.start : layers[n].forward.stop] = True
+    forward_ns = int(graph.forward_ns[counted].sum())
+    saved_bytes = int(graph.bytes_by_op(graph.is_saved)[counted].sum())
     return Hideable(forward_ns, forward_ns * hardware.d2h_bytes_per_s // 10**9, saved_bytes)
 
 

@@ -25,10 +25,6 @@ from .errors import (
     UnknownName as UnknownName,
 )
 from .hardware import Hardware as Hardware
-from .library import (
-    load_hardware as load_hardware,
-    load_profile as load_profile,
-)
 from .plan import (
     Plan as Plan,
     PlannerInfo as PlannerInfo,
@@ -45,6 +41,10 @@ from .profile import (
     ForwardOp as ForwardOp,
     Profile as Profile,
     Tensor as Tensor,
+)
+from .profiles.library import (
+    load_hardware as load_hardware,
+    load_profile as load_profile,
 )
 from .registry import (
     planner_names as planner_names,

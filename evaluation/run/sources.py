@@ -17,9 +17,8 @@ from typing import Any
 from slackswap import files
 from slackswap.errors import SlackSwapError, UnknownName
 from slackswap.hardware import Hardware
-from slackswap.library import load_hardware, load_profile
 from slackswap.profile import Profile
-from slackswap.profiles.catalogue import DEFAULT_HARDWARE, find_hardware
+from slackswap.profiles.catalogue import DEFAULT_HARDWARE
 from slackswap.profiles.generators.prices import Prices
 from slackswap.profiles.generators.random_dag import (
     Traits,
@@ -27,7 +26,14 @@ from slackswap.profiles.generators.random_dag import (
     layered_profile,
     random_profile,
 )
-from slackswap.profiles.library import find_profile, profile_hardware
+from slackswap.profiles.library import (
+    hardware_of,
+    library_entry,
+    load_hardware,
+    profile_hardware,
+    profile_names,
+    resolve_profile,
+)
 from slackswap.quantities import format_bytes, format_ns
 
 #: Profiles kept by a process, so that the many cells of one profile build it once.
@@ -132,7 +138,7 @@ class ProfileSource:
             For a key that no recipe has.
         """
         if isinstance(document, str):
-            known = find_profile_name(document)
+            known = document in profile_names()
             document = {"library": document} if known else {"file": document}
         kinds = [kind for kind in _KEYS if kind in document]
         if len(kinds) != 1:
@@ -163,8 +169,6 @@ class ProfileSource:
     @property
     def priced(self) -> bool:
         """Whether prices and hardware can be chosen: an analytic profile of the library."""
-        from slackswap.profiles.library import library_entry
-
         options = self.options
         return "library" in options and library_entry(options["library"]).source == "analytic"
 
@@ -182,13 +186,6 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def find_profile_name(name: str) -> bool:
-    """Return whether the library has a profile of this name, without building it."""
-    from slackswap.profiles.library import profile_names
-
-    return name in profile_names()
-
-
 @lru_cache(maxsize=_KEPT)
 def build_profile(profile: ProfileSource, hardware: HardwareSource) -> Profile:
     """Build a profile; an analytic one is priced for the hardware that is named.
@@ -201,19 +198,12 @@ def build_profile(profile: ProfileSource, hardware: HardwareSource) -> Profile:
     options = profile.options
     if "generate" in options:
         return _generate(options, profile.label)
-    if "file" in options:
-        return load_profile(options["file"])
-    name = options["library"]
     given: dict[str, Any] = {key: options[key] for key in ("batch", "sequence") if key in options}
     if "prices" in options:
         given["prices"] = Prices(**_known(Prices, options["prices"], "prices"))
-    if profile.priced and "name" in hardware.options:
-        given["hardware"] = hardware.base(DEFAULT_HARDWARE)
-    found = find_profile(name, **given)
-    if found is None:
-        raise UnknownName(f"{name!r} is not in the library", where="profile",
-                          fix="see `slackswap profiles list`")
-    return found
+    named = "name" in hardware.options
+    priced_for = hardware.base(DEFAULT_HARDWARE) if named else None
+    return resolve_profile(options.get("library") or options["file"], priced_for, **given)
 
 
 @lru_cache(maxsize=_KEPT)
@@ -228,8 +218,7 @@ def default_hardware(profile: ProfileSource) -> Hardware:
     if "library" in options:
         return profile_hardware(options["library"])
     if "file" in options:
-        named = load_profile(options["file"]).provenance.get("hardware")
-        return (find_hardware(named) if isinstance(named, str) else None) or DEFAULT_HARDWARE
+        return hardware_of(resolve_profile(options["file"]))
     return DEFAULT_HARDWARE
 
 

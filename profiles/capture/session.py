@@ -14,7 +14,6 @@ import torch
 
 from slackswap.errors import SlackSwapError, SlackSwapWarning
 from slackswap.hardware import Hardware
-from slackswap.library import load_hardware
 from slackswap.profile import Profile, Source
 from slackswap.profiles.capture.assembly import assemble
 from slackswap.profiles.capture.cuda_dispatch import cuda_kernels, dispatch_note
@@ -37,6 +36,7 @@ from slackswap.profiles.capture.target import (
 )
 from slackswap.profiles.catalogue import DEFAULT_HARDWARE
 from slackswap.profiles.generators.prices import DEFAULT_PRICES, Prices
+from slackswap.profiles.library import load_hardware
 
 DEVICES = ("cpu", "cuda", "fake")
 

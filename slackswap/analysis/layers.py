@@ -1,7 +1,8 @@
-"""Layers of a profile, as prior systems see a network: stretches of ops, there and back.
+"""Layers and blocks of a profile: stretches of forward ops and the backward ops that undo them.
 
 A layer of the profile (a convolution with its ReLU, a transformer block) or a single op can each
-stand for what a paper calls a layer.
+stand for what a paper calls a layer. A *block* is a layer of the repeated part of a network: a
+transformer block, but not the embedding and not the head.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
 
 import numpy as np
@@ -34,10 +36,40 @@ class Layer:
     ----------
     forward, backward : range
         Op indices; `backward` is empty when nothing flows back through the layer.
+    number : int or None
+        The profile's layer number; None for ops outside all numbered layers, and for single ops.
     """
 
     forward: range
     backward: range
+    number: int | None = None
+
+
+def layer_numbers(ops: Sequence[ForwardOp] | Sequence[BackwardOp]) -> list[int | None]:
+    """Return the layer number of each op.
+
+    An op without a number between numbered ones belongs to the layer before it. Those before the
+    first numbered op and after the last one (an embedding, a head) belong to none.
+    """
+    numbers = [op.layer for op in ops]
+    numbered = [i for i, number in enumerate(numbers) if number is not None]
+    for i in range(numbered[0], numbered[-1]) if numbered else ():
+        if numbers[i] is None:
+            numbers[i] = numbers[i - 1]
+    return numbers
+
+
+def layer_of_ops(ops: Sequence[ForwardOp] | Sequence[BackwardOp]) -> Ints:
+    """Return for each op which stretch of one layer number it lies in, counted from 0."""
+    numbers = layer_numbers(ops)
+    lengths = [len(list(run)) for _, run in groupby(numbers)]
+    return np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
+
+
+def last_of_layers(ops: Sequence[ForwardOp] | Sequence[BackwardOp]) -> tuple[int, ...]:
+    """Return the ops after which the layer changes, and the last op."""
+    changes = np.flatnonzero(np.diff(layer_of_ops(ops))).tolist()
+    return (*changes, len(ops) - 1) if len(ops) else ()
 
 
 def layers_of(profile: Profile, granularity: Granularity = "layer") -> tuple[Layer, ...]:
@@ -48,18 +80,15 @@ def layers_of(profile: Profile, granularity: Granularity = "layer") -> tuple[Lay
     profile : Profile
         The iteration.
     granularity : {"layer", "op"}
-        The profile's own layers: runs of ops with one layer number, or without any. Or every op,
-        also where no op has a number.
+        The profile's own layers (see `layer_numbers`), ops outside all of them being layers of
+        their own; or every op, also where no op has a number.
     """
-    by_op = granularity == "op" or all(op.layer is None for op in profile.forward)
-    starts = [
-        i
-        for i, op in enumerate(profile.forward)
-        if by_op or i == 0 or op.layer != profile.forward[i - 1].layer
-    ]
+    numbers = layer_numbers(profile.forward)
+    by_op = granularity == "op" or all(number is None for number in numbers)
+    ends = range(len(numbers)) if by_op else last_of_layers(profile.forward)
     stretches = [
-        range(start, end)
-        for start, end in zip(starts, [*starts[1:], len(profile.forward)], strict=True)
+        range(start, end + 1)
+        for start, end in zip((0, *(end + 1 for end in ends)), ends, strict=False)
     ]
     owner = (
         forward_of_backward(profile)
@@ -71,8 +100,37 @@ def layers_of(profile: Profile, granularity: Granularity = "layer") -> tuple[Lay
     first = len(owner) - np.searchsorted(owner[::-1], np.arange(len(stretches)), side="right")
     end = len(owner) - np.searchsorted(owner[::-1], np.arange(len(stretches)), side="left")
     return tuple(
-        Layer(stretch, range(int(first[n]), int(end[n]))) for n, stretch in enumerate(stretches)
+        Layer(
+            stretch, range(int(first[n]), int(end[n])), None if by_op else numbers[stretch.start]
+        )
+        for n, stretch in enumerate(stretches)
     )
+
+
+def blocks_of(profile: Profile, layers: Sequence[Layer] | None = None) -> tuple[int, ...]:
+    """Return which layers of a profile are its blocks, as places in `layers_of`.
+
+    Blocks are the numbered layers from the first to the last that has the commonest sequence of op
+    kinds; of several equally common ones the longest counts, which is more of the network. Layers
+    of another make between them (a downsampling unit) are blocks too. Where no sequence occurs
+    twice, every numbered layer is a block: nothing tells them apart.
+
+    Parameters
+    ----------
+    profile : Profile
+        The iteration.
+    layers : sequence of Layer, optional
+        ``layers_of(profile)``, where it is known already.
+    """
+    found = layers_of(profile) if layers is None else layers
+    numbered = [n for n, layer in enumerate(found) if layer.number is not None]
+    kinds = {n: tuple(profile.forward[op].kind for op in found[n].forward) for n in numbered}
+    counts = Counter(kinds.values())
+    if max(counts.values(), default=0) <= 1:
+        return tuple(numbered)
+    commonest = max(counts, key=lambda sequence: (counts[sequence], len(sequence)))
+    alike = [n for n in numbered if kinds[n] == commonest]
+    return tuple(n for n in numbered if alike[0] <= n <= alike[-1])
 
 
 def forward_of_backward(profile: Profile) -> Ints:
@@ -141,22 +199,6 @@ def is_of(op: ForwardOp | BackwardOp, kinds: Collection[str]) -> bool:
     return op.kind is not None and op.kind in kinds
 
 
-def repeated(profile: Profile, layers: tuple[Layer, ...]) -> list[int]:
-    """Return which layers are the blocks of a network.
-
-    From the first to the last of those with the most frequent sequence of op kinds; where none
-    repeats, all but the last.
-    """
-    kinds = [tuple(profile.forward[op].kind for op in layer.forward) for layer in layers]
-    counts = Counter(kinds)
-    if not counts or max(counts.values()) == 1:
-        return list(range(len(layers) - 1))
-    # Ties go to the longer block: more of the network.
-    commonest = max(counts, key=lambda sequence: (counts[sequence], len(sequence)))
-    last = len(kinds) - 1 - kinds[::-1].index(commonest)
-    return list(range(kinds.index(commonest), last + 1))
-
-
 def boundaries(profile: Profile, layers: tuple[Layer, ...]) -> list[Ints]:
     """Return what must be stored after each layer so that later ones can be remade without it.
 
@@ -177,19 +219,3 @@ def boundaries(profile: Profile, layers: tuple[Layer, ...]) -> list[Ints]:
         for n in range(low, high):
             crossing[n].append(t)
     return [np.array(tensors, dtype=np.int64) for tensors in crossing]
-
-
-def layer_of_ops(ops: Sequence[ForwardOp] | Sequence[BackwardOp]) -> Ints:
-    """Return the layer of each op; one without a layer belongs to that of the op before it."""
-    layers, current = [], -1
-    for op in ops:
-        current = current if op.layer is None else op.layer
-        layers.append(current)
-    return np.array(layers, dtype=np.int64)
-
-
-def last_of_layers(ops: Sequence[ForwardOp] | Sequence[BackwardOp]) -> tuple[int, ...]:
-    """Return the ops after which the layer changes, and the last op."""
-    layers = layer_of_ops(ops)
-    changes = np.flatnonzero(np.diff(layers)).tolist()
-    return (*changes, len(ops) - 1) if len(ops) else ()

@@ -23,7 +23,7 @@ from slackswap.profiles.library import (
     profile_hardware,
     profile_names,
 )
-from slackswap.profiles.overlap import hideable_fraction, repeated_layers
+from slackswap.profiles.overlap import hideable_fraction
 
 ANALYTIC = [entry.name for entry in library_entries() if entry.source == "analytic"]
 SHIPPED = [entry.name for entry in library_entries() if entry.source != "analytic"]
@@ -154,16 +154,6 @@ def test_listing_builds_nothing():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
-
-
-def test_blocks_are_the_layers_that_repeat():
-    assert repeated_layers(load_profile("gpt2-xl")) == set(range(1, 49))
-    assert repeated_layers(small()) == set()
-    mixed = Profile(
-        "mixed", "random", (Tensor("t", 1),),
-        tuple(ForwardOp(f"f{i}", 1, layer=i, kind=kind) for i, kind in enumerate("abbbac")), (),
-    )
-    assert repeated_layers(mixed) == {1, 2, 3}
 
 
 def test_hideable_fraction_counts_saved_bytes_against_forward_time():
