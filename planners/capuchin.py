@@ -32,7 +32,6 @@ from __future__ import annotations
 
 import heapq
 import random
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -42,10 +41,11 @@ import numpy as np
 from slackswap.analysis.memory import away_at, critical_op
 from slackswap.cost_model.schedule import backward_schedule
 from slackswap.cost_model.scorer import RECOMPUTE, SWAP, Codes, Scorer
+from slackswap.deadline import NO_DEADLINE, Deadline
 from slackswap.graph import Bools, Graph, Ints
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
-from slackswap.planners.common.fitting import checked, deadline_of, out_of_reach, permitted
+from slackswap.planners.common.fitting import checked, out_of_reach, permitted
 from slackswap.problem import Problem
 from slackswap.profile import ALL_ACTIONS
 
@@ -88,7 +88,7 @@ class Capuchin:
         graph = scorer.graph
         codes = permitted(scorer, scorer.default)
         scores = scorer.score(codes)
-        choice = _Choice(scorer, self.free_time, deadline_of(time_limit))
+        choice = _Choice(scorer, self.free_time, Deadline.after(time_limit))
         peak = critical_op(graph)
         missing = peak.level_bytes - problem.budget_bytes
         stages = (away_at(graph, peak), graph.is_saved)
@@ -175,7 +175,7 @@ class _Choice:
 
     scorer: Scorer
     free_time: FreeTime
-    deadline: float | None = None
+    deadline: Deadline = NO_DEADLINE
     swapped: list[int] = field(default_factory=list)
     recomputed: dict[int, set[int]] = field(default_factory=dict)  # tensor: its sources
     _prices: dict[int, _Price] = field(default_factory=dict)
@@ -231,7 +231,7 @@ class _Choice:
         return missing
 
     def _late(self) -> bool:
-        return self.deadline is not None and time.perf_counter() > self.deadline
+        return self.deadline.passed
 
     def _cheaper(self, candidates: Bools, missing: int) -> int:
         """Take candidates by memory saved per second, each by the cheaper way."""

@@ -33,12 +33,12 @@ import numpy as np
 
 from slackswap.analysis.layers import Granularity, Layer, boundaries, layers_of
 from slackswap.cost_model.scorer import KEEP, RECOMPUTE, Codes, Scorer
+from slackswap.deadline import Deadline
 from slackswap.graph import Bools, Ints
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
 from slackswap.planners.common.fitting import (
     checked,
-    deadline_of,
     first_fitting,
     out_of_reach,
     permitted,
@@ -133,7 +133,7 @@ class ChenGreedy:
         def fits(steps: Sequence[int]) -> Bools:
             return scorer.score(np.array([codes_of(step) for step in steps])).feasible
 
-        step = first_fitting(len(sizes), fits, deadline=deadline_of(time_limit))
+        step = first_fitting(len(sizes), fits, deadline=Deadline.after(time_limit))
         if step is None:
             raise out_of_reach(problem, "greedy checkpointing with any segment size")
         report(segment_bytes=sizes[step])

@@ -28,12 +28,12 @@ import numpy as np
 
 from slackswap.analysis.layers import layers_of
 from slackswap.cost_model.scorer import SWAP, Codes, Scorer
+from slackswap.deadline import Deadline
 from slackswap.errors import InvalidPlanner
 from slackswap.graph import Bools
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
 from slackswap.planners.common.fitting import (
-    deadline_of,
     first_fitting,
     out_of_reach,
     permitted,
@@ -97,7 +97,7 @@ class LargestFirst:
         def fits(counts: Sequence[int]) -> Bools:
             return scorer.score(np.array([codes_of(count) for count in counts])).feasible
 
-        count = first_fitting(len(candidates) + 1, fits, deadline=deadline_of(time_limit))
+        count = first_fitting(len(candidates) + 1, fits, deadline=Deadline.after(time_limit))
         if count is None:
             raise out_of_reach(problem, "largest-first offload")
         report(offloaded=count)

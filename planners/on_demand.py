@@ -26,12 +26,12 @@ from typing import ClassVar
 import numpy as np
 
 from slackswap.cost_model.scorer import SWAP, Codes, Scorer
+from slackswap.deadline import Deadline
 from slackswap.graph import Bools
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
 from slackswap.planners.common.fitting import (
     checked,
-    deadline_of,
     first_fitting,
     out_of_reach,
     permitted,
@@ -86,7 +86,7 @@ class OnDemand:
             def fits(steps: Sequence[int]) -> Bools:
                 return scorer.score(np.array([codes_of(sizes[step]) for step in steps])).feasible
 
-            step = first_fitting(len(sizes), fits, deadline=deadline_of(time_limit))
+            step = first_fitting(len(sizes), fits, deadline=Deadline.after(time_limit))
             if step is None:
                 raise out_of_reach(problem, "on-demand offload")
             least = sizes[step]

@@ -28,7 +28,6 @@ Beyond the plan language
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -37,11 +36,12 @@ import numpy as np
 
 from slackswap.analysis.layers import boundaries, layers_of
 from slackswap.cost_model.scorer import KEEP, RECOMPUTE, Codes, Scorer
+from slackswap.deadline import Deadline
 from slackswap.errors import Skipped, SolverFailed
 from slackswap.graph import Ints
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
-from slackswap.planners.common.fitting import deadline_of, out_of_reach, permitted
+from slackswap.planners.common.fitting import out_of_reach, permitted
 from slackswap.problem import Problem
 
 #: What a knapsack solver is: weights, worths, capacity -> total worth, kept items, other items.
@@ -93,7 +93,7 @@ class PyTorchBudget:
             When it does not fit with a budget of zero.
         """
         solve = _knapsack(self.solver)
-        deadline = deadline_of(time_limit)
+        deadline = Deadline.after(time_limit)
         scorer = Scorer(problem)
         low = _GRID
         for region in ("block", "model") if self.region is None else (self.region,):
@@ -112,7 +112,7 @@ class PyTorchBudget:
         )
 
     def _largest_that_fits(
-        self, items: _Items, solve: Solver, deadline: float | None
+        self, items: _Items, solve: Solver, deadline: Deadline
     ) -> tuple[int, Codes | None]:
         """Return the largest budget found, as a multiple of 1 / _GRID, and its plan."""
 
@@ -126,10 +126,10 @@ class PyTorchBudget:
         low = _GRID
         for low in range(_GRID, -1, -_GRID // _CURVE):
             found = attempt(low)
-            if found is not None or _over(deadline):
+            if found is not None or deadline.passed:
                 break
         high = min(low + _GRID // _CURVE, _GRID)
-        while found is not None and high - low > 1 and not _over(deadline):
+        while found is not None and high - low > 1 and not deadline.passed:
             middle = (low + high) // 2
             codes = attempt(middle)
             if codes is None:
@@ -137,10 +137,6 @@ class PyTorchBudget:
             else:
                 low, found = middle, codes
         return low, found
-
-
-def _over(deadline: float | None) -> bool:
-    return deadline is not None and time.perf_counter() > deadline
 
 
 class _Items:

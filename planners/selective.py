@@ -31,11 +31,12 @@ import numpy as np
 
 from slackswap.analysis.layers import Layer, blocks_of
 from slackswap.cost_model.scorer import RECOMPUTE, Codes, Scorer
+from slackswap.deadline import Deadline
 from slackswap.graph import Bools, Graph, Ints
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
 from slackswap.planners.chen import Segments
-from slackswap.planners.common.fitting import deadline_of, first_fitting, out_of_reach, permitted
+from slackswap.planners.common.fitting import first_fitting, out_of_reach, permitted
 from slackswap.problem import Problem
 from slackswap.profile import Profile
 
@@ -75,7 +76,7 @@ class SelectiveCheckpointing:
             attention_internals(problem.profile, scorer.graph, layer) for layer in segments.layers
         ]
         opened = [n for n, tensors in enumerate(internals) if len(tensors)]
-        deadline = deadline_of(time_limit)
+        deadline = Deadline.after(time_limit)
         last = len(segments.layers) - 1
         leading = list(range(last))
         blocks = [n for n in blocks_of(problem.profile, segments.layers) if n < last]

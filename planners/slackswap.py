@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from slackswap.analysis.quick_bounds import least_ns
 from slackswap.cost_model.scorer import Codes
+from slackswap.deadline import NO_DEADLINE, Deadline
 from slackswap.errors import Infeasible
 from slackswap.hardware import Hardware
 from slackswap.plan import Plan
@@ -88,7 +88,7 @@ class SlackSwap:
             Hardware("warm-up", 10**9, 10**9),
             23,
         )
-        Sweep(self, problem, None).run()
+        Sweep(self, problem, NO_DEADLINE).run()
 
     @property
     def ordered(self) -> bool:
@@ -106,8 +106,7 @@ class SlackSwap:
         self, problem: Problem, *, rng: random.Random, time_limit: float | None, report: Report
     ) -> Plan:
         """Find the fastest plan of the rule that fits; repair one where none does."""
-        deadline = None if time_limit is None else time.perf_counter() + time_limit
-        sweep = Sweep(self, problem, deadline)
+        sweep = Sweep(self, problem, Deadline.after(time_limit))
         repaired, complete = None, True
         if least_ns(sweep.scorer) is not None:
             sweep.run()

@@ -11,6 +11,7 @@ import numpy as np
 
 from slackswap.bound import Bound, BoundMethod
 from slackswap.cost_model.scorer import Scorer
+from slackswap.deadline import Deadline
 from slackswap.errors import Infeasible, SolverFailed
 from slackswap.planner import Report
 from slackswap.planners.slackswap import SlackSwap
@@ -98,18 +99,17 @@ def lower_bound(
                 problem, allow_swap=allow_swap, allow_recompute=allow_recompute, jobs=jobs
             ),
         )
-    started = time.perf_counter()
+    started, deadline = time.perf_counter(), Deadline.after(time_limit, share=1.0)
     name = None if solver is None else SolverName(solver)
     model, bound = tightened(
         problem, Restriction(allow_swap, allow_recompute), solver=name, time_limit=time_limit
     )
-    if chosen is BoundMethod.MILP and bound.status is not Status.INFEASIBLE:
-        left = None if time_limit is None else time_limit - (time.perf_counter() - started)
-        if left is None or left > 0:
-            bound, _ = integer_bound(
-                model, bound, solver=name, time_limit=left, relative_gap=relative_gap, seed=seed,
-                hint=_rule_hint(model),
-            )
+    wanted = chosen is BoundMethod.MILP and bound.status is not Status.INFEASIBLE
+    if wanted and not deadline.passed:
+        bound, _ = integer_bound(
+            model, bound, solver=name, time_limit=deadline.time_limit,
+            relative_gap=relative_gap, seed=seed, hint=_rule_hint(model),
+        )
     return replace(bound, method=chosen, runtime_s=time.perf_counter() - started)
 
 
@@ -156,15 +156,14 @@ def tightened(
     bound : Bound
         The largest of the LP bounds on the way.
     """
-    started = time.perf_counter()
+    started, deadline = time.perf_counter(), Deadline.after(time_limit, share=1.0)
     model = build_model(problem, restriction)
     bound, answer = _relaxation(model, solver, time_limit, None)
     # Where even the plain model asks for nothing beyond compute, no milestone would.
     candidates = [] if bound.value_ns == model.compute_ns else _peak_op(model)
     dearest = 0.0
     for _ in range(_MILESTONE_ROUNDS):
-        left = None if time_limit is None else time_limit - (time.perf_counter() - started)
-        if answer is None or answer.duals is None or (left is not None and left <= 0):
+        if answer is None or answer.duals is None or deadline.passed:
             break
         price = _memory_prices(model, answer.duals)
         dearest = max(dearest, float(price.max(initial=0.0)))
@@ -175,7 +174,7 @@ def tightened(
         if not added:
             break
         model = build_model(problem, restriction, tracked + added[:_MILESTONES_AT_ONCE])
-        next_bound, answer = _relaxation(model, solver, left, answer.basis)
+        next_bound, answer = _relaxation(model, solver, deadline.time_limit, answer.basis)
         if next_bound.status is Status.INFEASIBLE:
             return model, next_bound
         bound = replace(max(bound, next_bound, key=lambda bound: bound.value_ns),

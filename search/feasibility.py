@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from slackswap.cost_model.scorer import KEEP, RECOMPUTE, SWAP, Codes, Scorer
+from slackswap.deadline import Deadline
 from slackswap.errors import Infeasible
 from slackswap.plan import Plan
 from slackswap.planners.common.fitting import permitted
@@ -123,14 +123,13 @@ def least_budget(problem: Problem, *, time_limit: float | None = None) -> LeastB
     time_limit : float, optional
         Seconds, for the proof and for the search after it.
     """
-    started = time.perf_counter()
     data = ModelData.of(problem)
     need = op_need(data)
     proven = necessary_budget(
         problem.with_budget(max(1, need.nbytes)), time_limit=time_limit
     )
-    deadline = None if time_limit is None else started + 2 * time_limit
-    shown, codes = _least_shown(problem, proven, deadline)
+    # The proof may take the limit; the search gets as long after it.
+    shown, codes = _least_shown(problem, proven, Deadline.after(time_limit))
     profile = problem.profile
     names = {
         Phase.INPUTS: [""],
@@ -149,7 +148,7 @@ def least_budget(problem: Problem, *, time_limit: float | None = None) -> LeastB
 
 
 def _least_shown(
-    problem: Problem, proven: int, deadline: float | None
+    problem: Problem, proven: int, deadline: Deadline
 ) -> tuple[int | None, Codes | None]:
     """Least budget found, and a plan that fits it: extreme plans, then repaired ones."""
     starts = _extreme_plans(problem)
@@ -163,7 +162,7 @@ def _least_shown(
         return None, None
     low, high = proven, best
     for attempt in range(_REPAIRED_BUDGETS):
-        if low >= high or (deadline is not None and time.perf_counter() > deadline):
+        if low >= high or deadline.passed:
             break
         # The proven budget itself often works, so it goes first.
         budget = low if attempt == 0 else (low + high) // 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 from slackswap.cost_model.engine import simulate
 from slackswap.cost_model.schedule import backward_schedule, resolve_actions
 from slackswap.cost_model.scorer import RECOMPUTE, Codes, Scorer
+from slackswap.deadline import Deadline
 from slackswap.errors import Infeasible, SlackSwapError
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
@@ -23,9 +23,6 @@ from slackswap.registry import resolve_planner
 
 if TYPE_CHECKING:
     from slackswap.search.genetic.evolution import Outcome
-
-#: Part of a time limit that the search may use; the rest is for handing the plan over.
-_SHARE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +64,7 @@ class Genetic:
         """Search until a limit is reached, and return the best plan found."""
         report(mode="cold")
         scorer = Scorer(problem)
-        outcome = _search(self, problem, rng, (), time_limit, report, scorer)
+        outcome = _search(self, problem, rng, (), Deadline.after(time_limit), report, scorer)
         if outcome.grade[0]:
             raise _nothing_fits(outcome)
         return scorer.decode(without_idle(problem, outcome.best))
@@ -113,7 +110,7 @@ class GeneticSeeded(Genetic):
         self, problem: Problem, *, rng: random.Random, time_limit: float | None, report: Report
     ) -> Plan:
         """Ask the seeds' planners, then search from their plans."""
-        began = time.perf_counter()
+        deadline = Deadline.after(time_limit)
         scorer = Scorer(problem)
         plans, found = _ask(self.seeds, problem, rng, time_limit)
         report(mode="seeded", seeds=found)
@@ -121,11 +118,8 @@ class GeneticSeeded(Genetic):
         best = min(plans, key=lambda entry: entry[1], default=None)
         if best is not None:
             report.incumbent(best[0])
-        left = None if time_limit is None else max(
-            0.0, time_limit - (time.perf_counter() - began)
-        )
         starts = [scorer.encode(plan) for plan, _ in plans]
-        outcome = _search(self, problem, rng, starts, left, report, scorer)
+        outcome = _search(self, problem, rng, starts, deadline, report, scorer)
         short, iteration_ns = outcome.grade
         if best is not None and (short or best[1] <= iteration_ns):
             return best[0]
@@ -164,7 +158,7 @@ def _search(
     problem: Problem,
     rng: random.Random,
     starts: Sequence[Codes],
-    time_limit: float | None,
+    deadline: Deadline,
     report: Report,
     scorer: Scorer,
 ) -> Outcome:
@@ -179,7 +173,7 @@ def _search(
         ),
         rng,
         seeds=starts,
-        time_limit=None if time_limit is None else _SHARE * time_limit,
+        time_limit=deadline.time_limit,
         checkpoint=None if planner.checkpoint is None else Path(planner.checkpoint),
         on_incumbent=lambda codes, _: report.incumbent(scorer.decode(codes)),
     )
@@ -198,17 +192,18 @@ def _ask(
     names: Sequence[str], problem: Problem, rng: random.Random, time_limit: float | None
 ) -> tuple[list[tuple[Plan, int]], dict[str, int | str]]:
     """Ask planners for plans: those that fit with their times, and by name the time or a reason."""
-    deadline = None if time_limit is None else time.perf_counter() + time_limit / 2
+    deadline = Deadline.after(time_limit, share=0.5)
     plans: list[tuple[Plan, int]] = []
     found: dict[str, int | str] = {}
     for name in names:
         own = random.Random(rng.getrandbits(64))
-        left = None if deadline is None else deadline - time.perf_counter()
-        if left is not None and left <= 0:
+        if deadline.passed:
             found[name] = "no time left to ask"
             continue
         try:
-            plan = resolve_planner(name).plan(problem, rng=own, time_limit=left, report=Report())
+            plan = resolve_planner(name).plan(
+                problem, rng=own, time_limit=deadline.time_limit, report=Report()
+            )
             evaluation = simulate(problem, plan)
         except SlackSwapError as error:
             found[name] = str(error)

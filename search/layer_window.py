@@ -30,7 +30,6 @@ Beyond the plan language
 from __future__ import annotations
 
 import random
-import time
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -39,11 +38,12 @@ import numpy as np
 from slackswap.analysis.closure import IMPOSSIBLE, closure_ns
 from slackswap.analysis.layers import Layer, boundaries, layers_of
 from slackswap.cost_model.scorer import KEEP, RECOMPUTE, SWAP, Codes, Scorer
+from slackswap.deadline import Deadline
 from slackswap.errors import Skipped, SolverFailed
 from slackswap.graph import Graph, Ints
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
-from slackswap.planners.common.fitting import deadline_of, keep_more, out_of_reach, permitted
+from slackswap.planners.common.fitting import keep_more, out_of_reach, permitted
 from slackswap.problem import Problem
 
 #: Times the cap is lowered by what the plan was short before the rule gives up.
@@ -93,7 +93,7 @@ class LayerWindow:
         SolverFailed
             When HiGHS fails.
         """
-        deadline = deadline_of(time_limit)
+        deadline = Deadline.after(time_limit)
         scorer = Scorer(problem)
         as_it_is = permitted(scorer, scorer.default)
         if scorer.score(as_it_is).feasible[0]:
@@ -115,7 +115,7 @@ class LayerWindow:
                     return scorer.decode(codes)
         raise out_of_reach(problem, "the linear programme of layer windows")
 
-    def _solved(self, model: _Model, deadline: float | None, report: Report) -> Codes | None:
+    def _solved(self, model: _Model, deadline: Deadline, report: Report) -> Codes | None:
         """Return the plan of the highest cap tried that fits, or None."""
         scorer = model.scorer
         cap = scorer.problem.budget_bytes
@@ -135,13 +135,9 @@ class LayerWindow:
                 ]
                 return min(fitting, key=model.added_ns)
             cap -= max(1, int(scores.shortfall_bytes.min()))
-            if _over(deadline):
+            if deadline.passed:
                 break
         return None
-
-
-def _over(deadline: float | None) -> bool:
-    return deadline is not None and time.perf_counter() > deadline
 
 
 class _Model:
@@ -200,7 +196,7 @@ class _Model:
                 rows.append((inside, float(times[0]), float(times[1])))
         return rows
 
-    def solve(self, cap: int, deadline: float | None) -> tuple[Any, Any] | None:
+    def solve(self, cap: int, deadline: Deadline) -> tuple[Any, Any] | None:
         """Return the shares recomputed and offloaded of each item; None if there are none."""
         from scipy.optimize import linprog
         from scipy.sparse import csr_array, eye_array, hstack, vstack
@@ -231,9 +227,7 @@ class _Model:
         keep_most = _PREFER_KEEP * self.nbytes * gigabyte
         price = np.where(self.may_recompute, self.price, 0) * ms
         possible = np.concatenate([self.may_recompute, self.may_swap])
-        options = {} if deadline is None else {
-            "time_limit": max(0.01, deadline - time.perf_counter())
-        }
+        options = {"time_limit": max(0.01, deadline.left_s)} if deadline.is_limited else {}
         solve: Any = linprog  # its stubs know no sparse matrices
         result = solve(
             np.concatenate([price + keep_most, keep_most]),
@@ -285,7 +279,7 @@ class _Model:
         recomputed = [(codes[tensors] == RECOMPUTE).any() for tensors in self.tensors]
         return float(self.price[np.array(recomputed, dtype=np.bool_)].sum())
 
-    def restored(self, codes: Codes, deadline: float | None) -> Codes:
+    def restored(self, codes: Codes, deadline: Deadline) -> Codes:
         """Keep recomputed items again, dearest a byte first, while the plan fits."""
         order = np.argsort(-self.price / self.nbytes, kind="stable")
         return keep_more(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
 
 from slackswap.cost_model.scorer import Codes, Scorer
+from slackswap.deadline import NO_DEADLINE, Deadline
 from slackswap.search.enumeration import Decisions
 
 _BATCH = 256
@@ -22,7 +22,7 @@ def polish(
     decisions: Decisions,
     *,
     evaluations: int,
-    deadline: float | None = None,
+    deadline: Deadline = NO_DEADLINE,
 ) -> tuple[Codes, int]:
     """Improve a plan that fits until no small change does.
 
@@ -36,8 +36,8 @@ def polish(
         What may be changed.
     evaluations : int
         Most plans scored.
-    deadline : float, optional
-        `time.perf_counter` value after which no more are scored.
+    deadline : Deadline
+        After it no more are scored.
 
     Returns
     -------
@@ -52,9 +52,7 @@ def polish(
     while improved:
         improved = False
         for batch in _neighbours(best, decisions):
-            if spent + len(batch) > evaluations or (
-                deadline is not None and time.perf_counter() > deadline
-            ):
+            if spent + len(batch) > evaluations or deadline.passed:
                 return best, spent
             scores = scorer.score(batch)
             spent += len(batch)

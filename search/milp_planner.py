@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -11,10 +10,11 @@ import numpy as np
 
 from slackswap.bound import Bound
 from slackswap.cost_model.scorer import KEEP, SWAP, Codes, Scorer
+from slackswap.deadline import Deadline
 from slackswap.errors import Infeasible, InvalidPlanner
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
-from slackswap.planners.common.fitting import deadline_of, permitted
+from slackswap.planners.common.fitting import permitted
 from slackswap.planners.common.repair import permitted_actions, repair
 from slackswap.planners.slackswap import SlackSwap
 from slackswap.problem import Problem
@@ -106,7 +106,12 @@ class MilpPlanner:
         Infeasible
             When it is proven that no plan fits, or none was found in time.
         """
-        attempt = _Attempt(self, problem, report, deadline_of(time_limit))
+        deadline = (
+            Deadline().sooner(self.solver_limit)
+            if time_limit is None
+            else Deadline.after(time_limit)
+        )
+        attempt = _Attempt(self, problem, report, deadline)
         attempt.start_from_rule(rng, time_limit)
         attempt.solve()
         if attempt.best is None:
@@ -124,9 +129,8 @@ class _Attempt:
     planner: MilpPlanner
     problem: Problem
     report: Report
-    deadline: float | None
+    deadline: Deadline
     scorer: Scorer = field(init=False)
-    started: float = field(default_factory=time.perf_counter)
     best: Codes | None = None
     best_ns: int | None = None
 
@@ -137,12 +141,6 @@ class _Attempt:
     def is_whole(self) -> bool:
         """Whether every plan is allowed, so that a bound is one on the problem itself."""
         return self.planner.allow_swap and self.planner.allow_recompute
-
-    @property
-    def left_s(self) -> float:
-        """Seconds left for solutions."""
-        end = self.started + self.planner.solver_limit if self.deadline is None else self.deadline
-        return end - time.perf_counter()
 
     def offer(self, codes: Codes) -> int | None:
         """Score a plan, keep it if it is the best so far, and return its time if it fits."""
@@ -171,7 +169,7 @@ class _Attempt:
         model, linear = tightened(
             self.problem, Restriction(planner.allow_swap, planner.allow_recompute),
             # Its exact evaluation and the replay come after.
-            time_limit=max(0.01, 0.7 * self.left_s),
+            time_limit=max(0.01, 0.7 * self.deadline.left_s),
         )
         if linear.status is Status.INFEASIBLE:
             raise Infeasible(linear.note, where="budget", fix="raise the budget")
@@ -180,7 +178,7 @@ class _Attempt:
         proven_ns = linear.value_ns
         slacks = list(_SLACKS)
         for number in range(planner.rounds):
-            left_s = self.left_s
+            left_s = self.deadline.left_s
             if left_s <= 0:
                 return
             bound, answer = integer_bound(

@@ -22,7 +22,6 @@ Beyond the plan language
 from __future__ import annotations
 
 import random
-import time
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -30,10 +29,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slackswap.cost_model.scorer import KEEP, RECOMPUTE, Codes, Scorer
+from slackswap.deadline import Deadline
 from slackswap.errors import Infeasible, InvalidPlanner
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
-from slackswap.planners.common.fitting import deadline_of, keep_more, out_of_reach, permitted
+from slackswap.planners.common.fitting import keep_more, out_of_reach, permitted
 from slackswap.planners.common.repair import repair
 from slackswap.planners.slackswap import SlackSwap
 from slackswap.problem import Problem
@@ -91,14 +91,14 @@ class RecomputeMilp:
         Infeasible
             When no plan without swapping was found to fit.
         """
-        deadline = deadline_of(time_limit)
+        deadline = Deadline.after(time_limit)
         scorer = Scorer(problem)
         start = _start(problem, rng, time_limit)
         plans = [] if start is None else [scorer.encode(start)]
         budget = problem.budget_bytes
         for rounds in range(_ROUNDS):
             model, linear = tightened(
-                problem.with_budget(budget), _RECOMPUTE_ONLY, time_limit=_left(deadline)
+                problem.with_budget(budget), _RECOMPUTE_ONLY, time_limit=deadline.time_limit
             )
             if linear.status is Status.INFEASIBLE:
                 break
@@ -106,7 +106,7 @@ class RecomputeMilp:
                 model,
                 linear,
                 relative_gap=self.relative_gap,
-                time_limit=_left(deadline),
+                time_limit=deadline.time_limit,
                 hint=_hint(model, plans[0]) if plans and rounds == 0 else None,
             )
             if rounds == 0:
@@ -129,7 +129,7 @@ class RecomputeMilp:
                 plans.append(_kept_again(scorer, fitting, deadline))
                 break
             budget -= max(1, int(scores.shortfall_bytes[0]))
-            if budget <= 0 or (deadline is not None and time.perf_counter() > deadline):
+            if budget <= 0 or deadline.passed:
                 break
         if not plans:
             raise out_of_reach(problem, "recomputation alone")
@@ -164,14 +164,10 @@ def _codes(scorer: Scorer, model: PlanModel, answer: Answer) -> Codes:
     return codes
 
 
-def _kept_again(scorer: Scorer, codes: Codes, deadline: float | None) -> Codes:
+def _kept_again(scorer: Scorer, codes: Codes, deadline: Deadline) -> Codes:
     graph = scorer.graph
     saved = np.flatnonzero(graph.is_saved)
     largest = saved[np.argsort(-graph.nbytes[saved], kind="stable")]
     return keep_more(
         scorer, codes, [np.array([t]) for t in largest.tolist()], deadline=deadline
     )
-
-
-def _left(deadline: float | None) -> float | None:
-    return None if deadline is None else max(0.01, deadline - time.perf_counter())

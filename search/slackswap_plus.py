@@ -12,7 +12,6 @@ the budget are planned for too, as far as they may be faster.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from slackswap.analysis.closure import IMPOSSIBLE, closure_ns
 from slackswap.analysis.memory import CriticalOp, away_at, critical_op
 from slackswap.analysis.quick_bounds import least_ns
 from slackswap.cost_model.scorer import KEEP, RECOMPUTE, SWAP, Codes, Scorer
+from slackswap.deadline import Deadline
 from slackswap.errors import Infeasible
 from slackswap.graph import Bools, Ints
 from slackswap.plan import Plan
@@ -75,7 +75,7 @@ class SlackSwapPlus:
 
         Lower budgets are planned for too, as far as a plan for one may be faster.
         """
-        deadline = float("inf") if time_limit is None else time.perf_counter() + 0.9 * time_limit
+        deadline = Deadline.after(time_limit)
         search = _Search(problem, deadline, report)
         failure: Infeasible | None = None
         try:
@@ -114,7 +114,7 @@ class _Search:
     """The best plan so far, and the ways to better it."""
 
     problem: Problem
-    deadline: float
+    deadline: Deadline
     report: Report
     scorer: Scorer = field(init=False)
     best: Codes = field(init=False)
@@ -136,14 +136,12 @@ class _Search:
     @property
     def left_s(self) -> float | None:
         """Seconds left; None when there is no limit."""
-        if self.deadline == float("inf"):
-            return None
-        return max(0.0, self.deadline - time.perf_counter())
+        return self.deadline.time_limit
 
     @property
     def late(self) -> bool:
         """Whether the time limit has passed."""
-        return time.perf_counter() > self.deadline
+        return self.deadline.passed
 
     def offer(self, codes: Codes) -> bool:
         """Score a batch and keep its best plan if it beats the best so far."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from slackswap.cost_model.scorer import KEEP, RECOMPUTE, SWAP, Codes, Scorer
+from slackswap.deadline import NO_DEADLINE, Deadline
 from slackswap.errors import Infeasible
 from slackswap.graph import Bools, Ints
 from slackswap.plan import Plan
@@ -84,7 +84,7 @@ def first_fitting(
     count: int,
     fits: Callable[[Sequence[int]], Bools],
     *,
-    deadline: float | None = None,
+    deadline: Deadline = NO_DEADLINE,
 ) -> int | None:
     """Return the smallest of the steps 0 .. `count` - 1 of a rule whose plan fits.
 
@@ -98,8 +98,8 @@ def first_fitting(
         Number of steps, from the plan that changes least to the one that changes most.
     fits : callable
         Tells for some steps, ascending, which plans fit.
-    deadline : float, optional
-        `time.perf_counter` value after which the best step found so far is returned.
+    deadline : Deadline
+        After it the best step found so far is returned.
     """
     low, high, found = 0, count, None
     while low < high:
@@ -110,7 +110,7 @@ def first_fitting(
             steps.append(high - 1)
         hit = None
         for at in range(0, len(steps), _BATCH):
-            if found is not None and deadline is not None and time.perf_counter() > deadline:
+            if found is not None and deadline.passed:
                 return found
             batch = steps[at : at + _BATCH]
             fitting = np.flatnonzero(fits(batch))
@@ -127,7 +127,7 @@ def first_fitting(
 
 
 def keep_more(
-    scorer: Scorer, codes: Codes, groups: Sequence[Ints], *, deadline: float | None = None
+    scorer: Scorer, codes: Codes, groups: Sequence[Ints], *, deadline: Deadline = NO_DEADLINE
 ) -> Codes:
     """Keep recomputed tensors again, group by group, wherever the plan still fits.
 
@@ -140,12 +140,12 @@ def keep_more(
     groups : sequence of int64 arrays
         Tensors that are kept together, the most wanted first; those not all recomputed are passed
         over.
-    deadline : float, optional
-        `time.perf_counter` value after which no more are tried.
+    deadline : Deadline
+        After it no more are tried.
     """
     waiting = [group for group in groups if (codes[group] == RECOMPUTE).all()]
     best, at, run = codes, 0, 1
-    while at < len(waiting) and not (deadline is not None and time.perf_counter() > deadline):
+    while at < len(waiting) and not deadline.passed:
         # Whole runs are tried at once, halved until they fit.
         batch = waiting[at : at + run]
         trial = best.copy()
@@ -158,11 +158,6 @@ def keep_more(
         else:
             at += 1
     return best
-
-
-def deadline_of(time_limit: float | None) -> float | None:
-    """Return the `time.perf_counter` value at which nine tenths of a time limit are used."""
-    return None if time_limit is None else time.perf_counter() + 0.9 * time_limit
 
 
 def checked(problem: Problem, plan: Plan, rule: str) -> Plan:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 
 from slackswap.cost_model.scorer import KEEP, RECOMPUTE, SWAP, Codes, Scorer, Scores
+from slackswap.deadline import NO_DEADLINE, Deadline
 from slackswap.graph import Ints
 
 #: Tensors tried in one round, largest first.
@@ -19,7 +18,7 @@ def repair(
     *,
     actions: tuple[np.int8, ...],
     rounds: int = 64,
-    deadline: float | None = None,
+    deadline: Deadline = NO_DEADLINE,
 ) -> Codes | None:
     """Change one tensor at a time until a plan fits.
 
@@ -36,8 +35,8 @@ def repair(
         Actions that may be given to a tensor.
     rounds : int
         Most changes made.
-    deadline : float, optional
-        `time.perf_counter` value after which no more changes are made.
+    deadline : Deadline
+        After it no more changes are made.
 
     Returns
     -------
@@ -48,7 +47,7 @@ def repair(
     current = codes
     reached = progress(scorer.score(current))[0]
     for _ in range(rounds):
-        if deadline is not None and time.perf_counter() > deadline:
+        if deadline.passed:
             return None
         neighbours = _neighbours(scorer, current, by_size, actions)
         if not len(neighbours):

@@ -15,7 +15,6 @@ never scored:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -27,6 +26,7 @@ from slackswap.analysis.intermediates import asked_for, worth_storing
 from slackswap.analysis.layers import layer_of_ops
 from slackswap.analysis.memory import CriticalOp, away_above, away_at, critical_op
 from slackswap.cost_model.scorer import KEEP, RECOMPUTE, SWAP, Codes, Scorer
+from slackswap.deadline import Deadline
 from slackswap.graph import Bools, Ints
 from slackswap.planners.common.fitting import permitted
 from slackswap.planners.common.link import admit_earliest, admit_per_layer, worth_a_copy
@@ -76,13 +76,13 @@ class Sweep:
         The rule, or an ablation of it.
     problem : Problem
         What to plan for.
-    deadline : float or None
-        Instant of `time.perf_counter` at which to stop.
+    deadline : Deadline
+        When to stop.
     """
 
     rule: SlackSwap
     problem: Problem
-    deadline: float | None
+    deadline: Deadline
     best: Best = field(default_factory=Best)
     evaluations: int = 0
     scorer: Scorer = field(init=False)
@@ -152,7 +152,7 @@ class Sweep:
     @property
     def late(self) -> bool:
         """Whether the time limit has passed."""
-        return self.deadline is not None and time.perf_counter() > self.deadline
+        return self.deadline.passed
 
     def _pairs(self) -> Iterator[tuple[_Family, float]]:
         """Families and shares; the first share with all families first."""

@@ -26,6 +26,7 @@ from slackswap import (
 )
 from slackswap.analysis.quick_bounds import least_ns
 from slackswap.cost_model.scorer import Scorer
+from slackswap.deadline import NO_DEADLINE
 from slackswap.planners.common.link import admit_earliest, admit_per_layer
 from slackswap.planners.common.sweep import Sweep
 from slackswap.planners.slackswap import SlackSwap
@@ -170,7 +171,7 @@ def test_a_larger_budget_is_never_slower_where_the_rule_fits(seed, part, more, a
 def test_nothing_that_was_left_out_is_faster(seed):
     """The sweep against scoring its whole span, from the lowest threshold that it found."""
     problem = random_case(seed).problem
-    sweep = Sweep(SlackSwap(), problem, None)
+    sweep = Sweep(SlackSwap(), problem, NO_DEADLINE)
     sweep.run()
     assert not sweep.stopped
     for family, share in sweep._pairs():
@@ -187,7 +188,7 @@ def test_nothing_that_was_left_out_is_faster(seed):
 @given(st.integers(0, 2**40))
 def test_what_is_known_without_the_referee_is_true(seed):
     """No plan of a family is faster than `at_least_ns`, or fits below `first_possible`."""
-    sweep = Sweep(SlackSwap(), random_case(seed).problem, None)
+    sweep = Sweep(SlackSwap(), random_case(seed).problem, NO_DEADLINE)
     for family, share in sweep._pairs():
         possible = family.first_possible(share)
         for count in range(len(family.order.ops) + 1):
