@@ -20,7 +20,7 @@ _DIGITS = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class SavedShare:
     """Saved tensors that have a kind or a layer in common.
 
     Attributes
@@ -111,7 +111,7 @@ class ProfileSummary:
         Memory of the device, to hold static bytes and budget.
     link_bytes : int
         What the link takes out during the forward pass.
-    saved_by_kind, saved_by_layer : tuple of Share
+    saved_by_kind, saved_by_layer : tuple of SavedShare
         Saved bytes by kind, largest first, and by layer, in order.
     prices : tuple of RecomputePrice
         Cheapest byte first; together they cover all saved bytes.
@@ -136,8 +136,8 @@ class ProfileSummary:
     keep_all_peak_bytes: int
     device_bytes: int | None
     link_bytes: int
-    saved_by_kind: tuple[Share, ...]
-    saved_by_layer: tuple[Share, ...]
+    saved_by_kind: tuple[SavedShare, ...]
+    saved_by_layer: tuple[SavedShare, ...]
     prices: tuple[RecomputePrice, ...]
     assumptions: tuple[str, ...]
 
@@ -300,7 +300,7 @@ def _weight(mask: int, durations: Ints) -> int:
     return int(durations[np.flatnonzero(np.unpackbits(packed, bitorder="little"))].sum())
 
 
-def _by_kind(profile: Profile) -> tuple[Share, ...]:
+def _by_kind(profile: Profile) -> tuple[SavedShare, ...]:
     graph = profile.graph
     shares = _shares(
         (profile.forward[graph.producer[tensor]].kind or "-", int(graph.nbytes[tensor]))
@@ -309,7 +309,7 @@ def _by_kind(profile: Profile) -> tuple[Share, ...]:
     return tuple(sorted(shares, key=lambda share: (-share.nbytes, share.label)))
 
 
-def _by_layer(profile: Profile) -> tuple[Share, ...]:
+def _by_layer(profile: Profile) -> tuple[SavedShare, ...]:
     graph = profile.graph
     layers = {
         int(tensor): profile.forward[graph.producer[tensor]].layer
@@ -322,14 +322,14 @@ def _by_layer(profile: Profile) -> tuple[Share, ...]:
     )
 
 
-def _shares(labelled: Iterable[tuple[str, int]]) -> tuple[Share, ...]:
+def _shares(labelled: Iterable[tuple[str, int]]) -> tuple[SavedShare, ...]:
     counts: Counter[str] = Counter()
     totals: Counter[str] = Counter()
     for label, nbytes in labelled:
         counts[label] += 1
         totals[label] += nbytes
-    return tuple(Share(label, counts[label], totals[label]) for label in counts)
+    return tuple(SavedShare(label, counts[label], totals[label]) for label in counts)
 
 
-def _share_dict(share: Share) -> dict[str, Any]:
+def _share_dict(share: SavedShare) -> dict[str, Any]:
     return {"label": share.label, "tensors": share.tensors, "nbytes": share.nbytes}

@@ -27,7 +27,7 @@ _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class NeedShare:
     """A part of the memory that an op needs.
 
     Attributes
@@ -59,7 +59,7 @@ class LeastBudget:
         A plan that fits `shown_bytes`.
     phase, op_index, op : Phase, int, str
         Where memory binds: the op that needs most by itself (for the inputs alone: -1 and "").
-    shares : tuple of Share
+    shares : tuple of NeedShare
         What its memory is taken by, the largest first.
     """
 
@@ -69,7 +69,7 @@ class LeastBudget:
     phase: Phase
     op_index: int
     op: str
-    shares: tuple[Share, ...]
+    shares: tuple[NeedShare, ...]
 
     @property
     def place(self) -> str:
@@ -231,11 +231,11 @@ def _repaired(problem: Problem, starts: list[Codes]) -> Codes | None:
     return None
 
 
-def _shares(data: ModelData, need: OpNeed) -> tuple[Share, ...]:
+def _shares(data: ModelData, need: OpNeed) -> tuple[NeedShare, ...]:
     """Split up what the op needs by itself."""
     graph, profile = data.graph, data.problem.profile
     smaller = "a smaller batch or a shorter sequence lowers it"
-    shares = [Share("of inputs", graph.input_bytes, f"they always stay; {smaller}")]
+    shares = [NeedShare("of inputs", graph.input_bytes, f"they always stay; {smaller}")]
     if need.phase is Phase.INPUTS:
         return tuple(shares)
     op = need.op
@@ -251,7 +251,7 @@ def _shares(data: ModelData, need: OpNeed) -> tuple[Share, ...]:
         in_use = begun & (graph.last_backward_read >= op)
         idle = stuck & (graph.first_backward_read > op)
     shares.append(
-        Share("of workspace", workspace, f"an op that needs less scratch, or {smaller}")
+        NeedShare("of workspace", workspace, f"an op that needs less scratch, or {smaller}")
     )
     largest = np.argsort(-graph.nbytes, kind="stable")
     for what, members, remedy in (
@@ -264,7 +264,7 @@ def _shares(data: ModelData, need: OpNeed) -> tuple[Share, ...]:
             names = ", ".join(profile.tensors[t].name for t in named)
             more = int((members & (graph.nbytes > 0)).sum()) - len(named)
             names += f" and {more} more" if more else ""
-            shares.append(Share(f"of tensors {what} ({names})", total, remedy))
+            shares.append(NeedShare(f"of tensors {what} ({names})", total, remedy))
     return tuple(
         sorted((share for share in shares if share.nbytes), key=lambda share: -share.nbytes)
     )

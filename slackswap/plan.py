@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from slackswap import files
+from slackswap.display import render
 from slackswap.errors import InvalidPlan
-from slackswap.profile import Action, _html, _set
+from slackswap.frozen import set_fields
+from slackswap.profile import Action
 
 SCHEMA = "slackswap.plan/1"
 
@@ -66,7 +68,7 @@ class Plan:
         except ValueError as error:
             raise InvalidPlan(str(error), where="actions",
                               fix="use keep, swap or recompute") from error
-        _set(
+        set_fields(
             self,
             actions=actions,
             offload_gates={name: _index(op) for name, op in self.offload_gates.items()},
@@ -147,7 +149,7 @@ class Plan:
         files.write_json(path, self.to_dict())
 
     def _repr_html_(self) -> str:
-        return _html(self)
+        return render(self)
 
 
 def _index(value: object) -> int:

@@ -7,10 +7,12 @@ from fractions import Fraction
 from functools import cached_property
 from math import floor
 
+from slackswap.display import render
 from slackswap.errors import InvalidPlan
+from slackswap.frozen import set_fields
 from slackswap.hardware import Hardware
 from slackswap.plan import Plan
-from slackswap.profile import Action, Profile, _html, _set
+from slackswap.profile import Action, Profile
 from slackswap.quantities import UNLIMITED_BYTES, Budget, parse_budget
 
 
@@ -46,7 +48,7 @@ class Problem:
         )
         if isinstance(amount, Fraction):
             amount = min(floor(amount * self.keep_all_peak_bytes), UNLIMITED_BYTES)
-        _set(self, budget_bytes=amount)
+        set_fields(self, budget_bytes=amount)
 
     @cached_property
     def keep_all_peak_bytes(self) -> int:
@@ -159,7 +161,7 @@ class Problem:
         return index
 
     def _repr_html_(self) -> str:
-        return _html(self)
+        return render(self)
 
 
 def _check_range(op: int, count: int, where: str, kind: str) -> None:

@@ -12,7 +12,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from slackswap import files
+from slackswap.display import render
 from slackswap.errors import InvalidProfile
+from slackswap.frozen import set_fields
 
 if TYPE_CHECKING:
     from slackswap.graph import Graph
@@ -56,7 +58,7 @@ class Tensor:
     allowed: tuple[Action, ...] = ALL_ACTIONS
 
     def __post_init__(self) -> None:
-        _set(self, nbytes=_count(self.nbytes, f"tensor {self.name!r}", "nbytes"))
+        set_fields(self, nbytes=_count(self.nbytes, f"tensor {self.name!r}", "nbytes"))
         try:
             chosen = {Action(action) for action in self.allowed}
         except ValueError as error:
@@ -64,7 +66,7 @@ class Tensor:
                 f"allowed: {error}", where=f"tensor {self.name!r}",
                 fix="use keep, swap and recompute only",
             ) from error
-        _set(self, allowed=tuple(action for action in ALL_ACTIONS if action in chosen))
+        set_fields(self, allowed=tuple(action for action in ALL_ACTIONS if action in chosen))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ class ForwardOp:
 
     def __post_init__(self) -> None:
         place = f"forward op {self.name!r}"
-        _set(
+        set_fields(
             self,
             duration_ns=_count(self.duration_ns, place, "duration_ns"),
             workspace=_count(self.workspace, place, "workspace"),
@@ -141,7 +143,7 @@ class BackwardOp:
 
     def __post_init__(self) -> None:
         place = f"backward op {self.name!r}"
-        _set(
+        set_fields(
             self,
             duration_ns=_count(self.duration_ns, place, "duration_ns"),
             workspace=_count(self.workspace, place, "workspace"),
@@ -190,7 +192,7 @@ class Profile:
     static_bytes: int = 0
 
     def __post_init__(self) -> None:
-        _set(
+        set_fields(
             self,
             tensors=tuple(self.tensors),
             forward=tuple(self.forward),
@@ -309,24 +311,12 @@ class Profile:
         files.write_json(path, self.to_dict())
 
     def _repr_html_(self) -> str:
-        return _html(self)
-
-
-def _html(value: object) -> str:
-    from slackswap.display import render
-
-    return render(value)
+        return render(self)
 
 
 def _fields(document: Any) -> dict[str, Any]:
     # Not model_dump(): nested copies cost more than the validation itself.
     return {name: getattr(document, name) for name in type(document).model_fields}
-
-
-def _set(instance: object, **values: Any) -> None:
-    """Normalise fields of a frozen dataclass during its own construction."""
-    for name, value in values.items():
-        object.__setattr__(instance, name, value)
 
 
 def _count(value: object, place: str, name: str) -> int:

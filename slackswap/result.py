@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from slackswap.profile import _html
+from slackswap.display import render
 
 
 class Phase(StrEnum):
@@ -189,4 +189,4 @@ class Evaluation:
         return document
 
     def _repr_html_(self) -> str:
-        return _html(self)
+        return render(self)

@@ -10,11 +10,11 @@ from typing import Any
 
 from slackswap.bound import Bound, certified_gap
 from slackswap.cost_model.engine import simulate, simulate_many, warm_up
+from slackswap.display import render
 from slackswap.errors import Infeasible, InvalidPlanner, Skipped
 from slackswap.plan import Plan, PlannerInfo
 from slackswap.planner import Planner, Report
 from slackswap.problem import Problem
-from slackswap.profile import _html
 from slackswap.registry import PlannerLike, parameters_of, resolve_planner
 from slackswap.result import Evaluation
 from slackswap.status import Status
@@ -107,7 +107,7 @@ class Solution:
         return document
 
     def _repr_html_(self) -> str:
-        return _html(self)
+        return render(self)
 
 
 def solve(

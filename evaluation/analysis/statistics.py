@@ -18,7 +18,7 @@ PROBLEM = ["profile", "hardware", "variant", "budget", "problem"]
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class PerformanceProfile:
     """A performance profile (Dolan and More, 2002): share of problems solved within a ratio.
 
     Attributes
@@ -86,7 +86,7 @@ def per_problem(frame: pd.DataFrame, value: str = "iteration_ns") -> pd.DataFram
 
 def performance_profiles(
     frame: pd.DataFrame, value: str = "iteration_ns", *, planners: Sequence[str] = ()
-) -> list[Profile]:
+) -> list[PerformanceProfile]:
     """Return the performance profile of each planner.
 
     Parameters
@@ -124,13 +124,15 @@ def performance_profiles(
         if not len(mine):
             continue
         if not solved.any():
-            found.append(Profile(planner, np.array([1.0]), np.array([0.0]), 0, len(mine)))
+            found.append(
+                PerformanceProfile(planner, np.array([1.0]), np.array([0.0]), 0, len(mine))
+            )
             continue
         limits = censored_at[tried[:, column], column]
         data = CensoredData(uncensored=mine[solved], right=limits[~solved])
         cdf = ecdf(data).cdf
         found.append(
-            Profile(
+            PerformanceProfile(
                 planner, np.asarray(cdf.quantiles, dtype=float),
                 np.asarray(cdf.probabilities, dtype=float), int(solved.sum()), len(mine),
             )
@@ -325,7 +327,7 @@ def _censored_ratios(
     return censored
 
 
-def _area(profile: Profile, end: float) -> float:
+def _area(profile: PerformanceProfile, end: float) -> float:
     """Area under a performance profile over log-ratio, up to `end`: larger is better."""
     edges = np.log(np.append(profile.ratios, end))
     return float((np.diff(edges) * profile.shares).sum())

@@ -14,7 +14,7 @@ from slackswap.evaluation.comparison.gantt import (
     spans_of,
     stream_bars,
 )
-from slackswap.evaluation.report.figures import _styled
+from slackswap.evaluation.report.figures import styled
 from slackswap.evaluation.report.palette import BLUE, ORANGE
 from slackswap.problem import Problem
 from slackswap.result import Evaluation, EventKind
@@ -64,7 +64,7 @@ def comparison_figure(
         )
     if problem.is_limited:
         figure.add_trace(budget_line(problem, end_ns), row=3, col=1)
-    _styled(figure, height=640)
+    styled(figure, height=640)
     figure.update_layout(barmode="overlay", bargap=0.25, margin={"t": 34},
                          legend={"y": -0.15})
     figure.update_yaxes(title="GB", rangemode="tozero", row=3, col=1)

@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from slackswap.errors import SlackSwapError
-from slackswap.evaluation.report.figures import _styled
+from slackswap.evaluation.report.figures import styled
 from slackswap.evaluation.report.palette import BLUE, KIND_COLOURS
 from slackswap.problem import Problem
 from slackswap.quantities import format_ns
@@ -81,7 +81,7 @@ def gantt_figure(problem: Problem, evaluation: Evaluation) -> go.Figure:
     if problem.is_limited:
         end = evaluation.memory_curve[-1][0] if evaluation.memory_curve else 10**6
         figure.add_trace(budget_line(problem, end), row=2, col=1)
-    _styled(figure, height=430)
+    styled(figure, height=430)
     figure.update_layout(barmode="overlay", bargap=0.25)
     figure.update_yaxes(
         row=1, col=1, categoryorder="array", categoryarray=list(reversed(LANES.values())),

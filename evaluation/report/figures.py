@@ -75,7 +75,7 @@ def ranking_figure(frame: pd.DataFrame) -> go.Figure:
             x=ceiling, y=1, yref="paper", yanchor="bottom", showarrow=False, xanchor="right",
             text=f"no plan can exceed {ceiling:.1%}", font={"color": KIND_COLOURS["stall"]},
         )
-    _styled(figure, height=90 + _ROW_PX * max(3, len(names)), legend=False)
+    styled(figure, height=90 + _ROW_PX * max(3, len(names)), legend=False)
     figure.update_xaxes(title="throughput",
                         tickformat=".0%", range=[0, 1.03])
     figure.update_yaxes(automargin=True, gridcolor=_CLEAR)
@@ -100,7 +100,7 @@ def time_figure(frame: pd.DataFrame) -> go.Figure:
             orientation="h", name=name, marker={"color": KIND_COLOURS[name]},
             hovertemplate=f"%{{y}}: {name} %{{x:.2%}}<extra></extra>",
         )
-    _styled(figure, height=120 + _ROW_PX * max(3, len(rows)))
+    styled(figure, height=120 + _ROW_PX * max(3, len(rows)))
     figure.update_layout(barmode="stack")
     # The few that take far longer are cut off; their labels say how long.
     longest = min(float(added.max()), _LONGEST) if len(added) else 1.0
@@ -142,7 +142,7 @@ def budget_figure(frame: pd.DataFrame) -> go.Figure:
             marker={"symbol": look.mark, "size": 7},
             hovertemplate=f"{planner} at %{{x:.0%}}: %{{y:.2%}}<extra></extra>",
         )
-    _styled(figure, height=480)
+    styled(figure, height=480)
     figure.update_xaxes(title="budget over the keep-everything peak", tickformat=".0%")
     figure.update_yaxes(title="throughput", tickformat=".0%")
     return figure
@@ -173,7 +173,7 @@ def map_figure(frame: pd.DataFrame, planner: str = "slackswap") -> go.Figure:
             texttemplate="%{z:.0%}", hoverongaps=False,
             hovertemplate="%{y} at %{x}: %{z:+.1%}<extra></extra>",
         )
-    _styled(figure, height=110 + 34 * max(2, len(gain)), legend=False)
+    styled(figure, height=110 + 34 * max(2, len(gain)), legend=False)
     figure.update_xaxes(title="budget over the keep-everything peak", type="category")
     figure.update_yaxes(gridcolor=_CLEAR)
     return figure
@@ -195,7 +195,7 @@ def gap_figure(frame: pd.DataFrame) -> go.Figure:
             marker={"color": look.colour, "symbol": look.mark, "size": 10},
             hovertemplate=f"{planner}, %{{text}}<br>%{{x:.3g}} ms, gap %{{y:.3%}}<extra></extra>",
         )
-    _styled(figure, height=520)
+    styled(figure, height=520)
     figure.update_xaxes(title="planning time (ms)", type="log", dtick=1)
     figure.update_yaxes(title="gap to the proven bound", type="log", tickformat=".3~%", dtick=1)
     return figure
@@ -218,7 +218,7 @@ def profile_figure(frame: pd.DataFrame, value: str = "iteration_ns") -> go.Figur
             name=profile.planner, visible=_visible(profile.planner, place),
             hovertemplate=f"{profile.planner}: %{{y:.0%}} within %{{x:.3f}}x<extra></extra>",
         )
-    _styled(figure, height=480)
+    styled(figure, height=480)
     what = "time of the best plan" if value == "iteration_ns" else "shortest planning time"
     figure.update_xaxes(title=f"within this many times the {what}", type="log")
     if value == "iteration_ns":
@@ -245,7 +245,7 @@ def action_figure(frame: pd.DataFrame) -> go.Figure:
             marker={"color": ACTION_COLOURS[action]},
             hovertemplate=f"%{{y}}: {action} %{{x:.1%}}<extra></extra>",
         )
-    _styled(figure, height=120 + _ROW_PX * max(3, len(rows)))
+    styled(figure, height=120 + _ROW_PX * max(3, len(rows)))
     figure.update_layout(barmode="stack")
     figure.update_xaxes(title="share of the saved bytes", tickformat=".0%", range=[0, 1])
     figure.update_yaxes(automargin=True, gridcolor=_CLEAR)
@@ -291,7 +291,7 @@ def search_figure(curves: Sequence[Curve]) -> go.Figure:
             marker={"symbol": look.mark, "size": 5},
             hovertemplate=f"{name}: %{{y:.3%}} above the bound after %{{x:.2f}} s<extra></extra>",
         )
-    _styled(figure, height=480)
+    styled(figure, height=480)
     figure.update_xaxes(title="seconds of search", type="log", dtick=1)
     figure.update_yaxes(title="above the bound", type="log", tickformat=".3~%", dtick=1)
     return figure
@@ -309,7 +309,8 @@ def _ceiling(frame: pd.DataFrame) -> float | None:
     return float((rows["keep_all_ns"] / rows["bound_ns"]).astype(float).max())
 
 
-def _styled(figure: go.Figure, *, height: int, legend: bool = True) -> None:
+def styled(figure: go.Figure, *, height: int, legend: bool = True) -> None:
+    """Give a figure the look that all of them share; the height is in pixels."""
     axis: dict[str, Any] = {
         "gridcolor": _GRID, "zerolinecolor": _GRID, "linecolor": _GRID, "automargin": True,
         "title": {"standoff": 10},

@@ -30,7 +30,7 @@ from slackswap.profiles.importers.aceso_graph import (
     LAYER,
     OPS,
     WITHOUT_GRADIENT,
-    Step,
+    LayerStep,
     tensor_sizes,
 )
 from slackswap.profiles.importers.aceso_shape import (
@@ -41,7 +41,7 @@ from slackswap.profiles.importers.aceso_shape import (
 )
 from slackswap.profiles.importers.builder import ProfileBuilder
 from slackswap.profiles.importers.gradients import gradient_levels
-from slackswap.profiles.importers.reading import MIB, Place, Row, csv_rows
+from slackswap.profiles.importers.reading import MIB, CsvRow, Place, csv_rows
 
 T = TypeVar("T")
 
@@ -149,7 +149,7 @@ class _Build:
         self._sizes = tensor_sizes(dimensions)
         self._unexplained = _unexplained(table, dimensions)
         self._nbytes: dict[str, int] = {}
-        self._done: list[tuple[Step, int, str, list[str], list[str], list[str]]] = []
+        self._done: list[tuple[LayerStep, int, str, list[str], list[str], list[str]]] = []
 
     def run(self, layers: int) -> None:
         """Lay out embedding, layers, head, and the backward pass."""
@@ -167,7 +167,7 @@ class _Build:
             self._forward(step, layers + 1, "head", names)
         self._backward(names["loss"])
 
-    def _forward(self, step: Step, layer: int, prefix: str, names: dict[str, str]) -> None:
+    def _forward(self, step: LayerStep, layer: int, prefix: str, names: dict[str, str]) -> None:
         row = self._table[step.op]
         for role in step.writes:
             # The residual stream that leaves a layer bears the name of what makes it.
@@ -242,7 +242,7 @@ def _read(text: str, file: str) -> dict[str, Measurement]:
     return table
 
 
-def _measurement(op: str, row: Row) -> Measurement:
+def _measurement(op: str, row: CsvRow) -> Measurement:
     for column in COLUMNS[3:5]:  # recorded for nothing, but they must be numbers
         row.number(column)
     if row.number("forward-compute") == row.number("activations") == _FAILED:

@@ -18,7 +18,7 @@ from slackswap.profiles.importers.aceso_shape import (
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LayerStep:
     """An op of the table with the roles of the tensors it touches.
 
     ``x`` is the residual stream as it enters the layer, ``y`` as it leaves.
@@ -31,41 +31,41 @@ class Step:
     saves: tuple[str, ...]
 
 
-EMBEDDING = Step(
+EMBEDDING = LayerStep(
     "encoder-embedding", "embedding", ("ids",), ("y", "dropout.mask"), ("ids", "dropout.mask")
 )
 LAYER = (
-    Step("enc-1st-layernorm", "norm", ("x",), ("norm1", "norm1.statistics"),
+    LayerStep("enc-1st-layernorm", "norm", ("x",), ("norm1", "norm1.statistics"),
          ("x", "norm1.statistics")),
-    Step("enc-attention-qkv", "gemm", ("norm1",), ("q", "k", "v"), ("norm1",)),
-    Step("enc-attention-score", "attention", ("q", "k"), ("attention.scores",), ("q", "k")),
-    Step("enc-attention-softmax", "softmax", ("attention.scores",), ("attention.softmax",),
+    LayerStep("enc-attention-qkv", "gemm", ("norm1",), ("q", "k", "v"), ("norm1",)),
+    LayerStep("enc-attention-score", "attention", ("q", "k"), ("attention.scores",), ("q", "k")),
+    LayerStep("enc-attention-softmax", "softmax", ("attention.scores",), ("attention.softmax",),
          ("attention.softmax",)),
-    Step("enc-attention-dropout", "dropout", ("attention.softmax",),
+    LayerStep("enc-attention-dropout", "dropout", ("attention.softmax",),
          ("attention.dropout", "attention.dropout.mask"), ("attention.dropout.mask",)),
-    Step("enc-attention-context", "attention", ("attention.dropout", "v"), ("attention",),
+    LayerStep("enc-attention-context", "attention", ("attention.dropout", "v"), ("attention",),
          ("attention.dropout", "v")),
-    Step("enc-attention-dense", "gemm", ("attention",), ("projection",), ("attention",)),
-    Step("enc-post-attention-dropout", "residual", ("projection", "x"),
+    LayerStep("enc-attention-dense", "gemm", ("attention",), ("projection",), ("attention",)),
+    LayerStep("enc-post-attention-dropout", "residual", ("projection", "x"),
          ("residual1", "dropout1.mask"), ("dropout1.mask",)),
-    Step("enc-2nd-layernorm", "norm", ("residual1",), ("norm2", "norm2.statistics"),
+    LayerStep("enc-2nd-layernorm", "norm", ("residual1",), ("norm2", "norm2.statistics"),
          ("residual1", "norm2.statistics")),
-    Step("enc-MLP-GEMM-1", "gemm", ("norm2",), ("fc1",), ("norm2",)),
-    Step("enc-MLP-gelu", "elementwise", ("fc1",), ("gelu",), ("fc1",)),
-    Step("enc-MLP-GEMM-2", "gemm", ("gelu",), ("fc2",), ("gelu",)),
-    Step("enc-post-MLP-dropout", "residual", ("fc2", "residual1"), ("y", "dropout2.mask"),
+    LayerStep("enc-MLP-GEMM-1", "gemm", ("norm2",), ("fc1",), ("norm2",)),
+    LayerStep("enc-MLP-gelu", "elementwise", ("fc1",), ("gelu",), ("fc1",)),
+    LayerStep("enc-MLP-GEMM-2", "gemm", ("gelu",), ("fc2",), ("gelu",)),
+    LayerStep("enc-post-MLP-dropout", "residual", ("fc2", "residual1"), ("y", "dropout2.mask"),
          ("dropout2.mask",)),
 )
 # The final norm first copies its input from sequence-first to batch-first and saves the copy; with
 # one sequence in the batch there is nothing to copy.
-FINAL_NORM = Step("final-layernorm", "norm", ("x",), ("norm", "norm.statistics"),
+FINAL_NORM = LayerStep("final-layernorm", "norm", ("x",), ("norm", "norm.statistics"),
                     ("x", "norm.statistics"))
-FINAL_NORM_WITH_COPY = Step(
+FINAL_NORM_WITH_COPY = LayerStep(
     "final-layernorm", "norm", ("x",), ("norm.input", "norm", "norm.statistics"),
     ("norm.input", "norm.statistics"),
 )
 # Logits and cross entropy in one op. The fp32 logits become the softmax in place.
-HEAD = Step("gpt-post-process", "loss", ("norm", "labels"), ("softmax", "targets", "loss"),
+HEAD = LayerStep("gpt-post-process", "loss", ("norm", "labels"), ("softmax", "targets", "loss"),
               ("norm", "softmax", "targets"))
 
 OPS = tuple(step.op for step in (EMBEDDING, *LAYER, FINAL_NORM, HEAD))

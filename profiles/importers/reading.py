@@ -41,7 +41,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CsvRow:
     """One data line of a CSV file: its cells by column, stripped of blanks."""
 
     place: Place
@@ -99,7 +99,7 @@ def scaled(text: str, scale: int, place: Place, name: str) -> int:
     return value
 
 
-def csv_rows(text: str, file: str, columns: Sequence[str]) -> Iterator[Row]:
+def csv_rows(text: str, file: str, columns: Sequence[str]) -> Iterator[CsvRow]:
     """Yield the data lines of a CSV file that has at least these columns; blank lines are skipped.
 
     Raises
@@ -121,7 +121,7 @@ def csv_rows(text: str, file: str, columns: Sequence[str]) -> Iterator[Row]:
                 f"has {len(cells)} cells, but the header has {len(header)}",
                 "write one cell for each column",
             )
-        yield Row(place, dict(zip(header, cells, strict=True)))
+        yield CsvRow(place, dict(zip(header, cells, strict=True)))
 
 
 def csv_lines(text: str, file: str) -> Iterator[tuple[Place, list[str]]]:

@@ -35,7 +35,13 @@ from slackswap.errors import InvalidFile, InvalidProfile
 from slackswap.profile import Profile, Source
 from slackswap.profiles.importers.builder import ProfileBuilder
 from slackswap.profiles.importers.reading import Place, excerpt
-from slackswap.profiles.importers.table_rows import UNITS, Row, Rows, rows_of_csv, rows_of_frame
+from slackswap.profiles.importers.table_rows import (
+    UNITS,
+    TableRow,
+    TableRows,
+    rows_of_csv,
+    rows_of_frame,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -145,7 +151,7 @@ class _Table:
     """Tables on their way to a profile."""
 
     def __init__(
-        self, forward: Rows, backward: Rows | None, sizes: Mapping[str, _Size]
+        self, forward: TableRows, backward: TableRows | None, sizes: Mapping[str, _Size]
     ) -> None:
         self._forward = forward
         self._backward = backward
@@ -183,7 +189,7 @@ class _Table:
             )
         return self._builder
 
-    def _append_paired(self, rows: Rows, column: str | None) -> None:
+    def _append_paired(self, rows: TableRows, column: str | None) -> None:
         for row in reversed(rows.rows):
             duration = row.duration(column)
             if duration is None:
@@ -204,7 +210,7 @@ class _Table:
                 kind=row.text("kind"),
             )
 
-    def _append_backward(self, rows: Rows) -> None:
+    def _append_backward(self, rows: TableRows) -> None:
         durations = tuple(f"duration_{unit}" for unit in UNITS)
         rows.check((*_BACKWARD, *durations), InvalidProfile)
         column = rows.duration_column("duration", InvalidProfile)
@@ -219,13 +225,13 @@ class _Table:
                 kind=row.text("kind"),
             )
 
-    def _needed(self, row: Row, column: str | None) -> int:
+    def _needed(self, row: TableRow, column: str | None) -> int:
         duration = row.duration(column)
         if duration is None:
             row.fail(f"{column} is empty", "write the op's duration")
         return duration
 
-    def _tensors(self, row: Row, column: str) -> list[str]:
+    def _tensors(self, row: TableRow, column: str) -> list[str]:
         """Return the tensors of a cell by name, declaring those that are new."""
         names = []
         for item in row.items(column):
@@ -236,7 +242,7 @@ class _Table:
             names.append(name)
         return names
 
-    def _declare(self, row: Row, column: str, name: str, digits: str | None) -> None:
+    def _declare(self, row: TableRow, column: str, name: str, digits: str | None) -> None:
         known = self._sizes.get(name)
         nbytes = known.nbytes if known else self._nbytes.get(name)
         if digits is not None:
@@ -261,7 +267,7 @@ class _Table:
                 self._builder.tensor(name, nbytes, known.allowed)
 
 
-def _workspace(row: Row, column: str) -> int:
+def _workspace(row: TableRow, column: str) -> int:
     given = row.count(column)
     return (row.count("carried") or 0) if given is None else given
 

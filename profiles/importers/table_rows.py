@@ -21,7 +21,7 @@ _NO = ("false", "no", "0", "0.0")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """A row of either kind of table: its cells by column, empty ones left out."""
 
     where: str
@@ -93,12 +93,12 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class TableRows:
     """A table: its columns, in the order given, and its rows."""
 
     place: Place | str
     columns: list[str]
-    rows: Sequence[Row]
+    rows: Sequence[TableRow]
 
     def check(self, known: Sequence[str], error: type[SlackSwapError]) -> None:
         """Check that all columns are known, stand there once, and that one names the rows."""
@@ -131,7 +131,7 @@ class Rows:
         return found[0] if found else None
 
 
-def rows_of_csv(text: str, file: str) -> Rows:
+def rows_of_csv(text: str, file: str) -> TableRows:
     """Return the rows of a CSV file.
 
     Raises
@@ -149,15 +149,15 @@ def rows_of_csv(text: str, file: str) -> Rows:
                 "write one cell for each column; put a cell with commas in quotes",
             )
         filled = {column: cell for column, cell in zip(header, cells, strict=True) if cell}
-        rows.append(Row(str(place), filled, InvalidFile))
-    return Rows(Place(file, 1), header, rows)
+        rows.append(TableRow(str(place), filled, InvalidFile))
+    return TableRows(Place(file, 1), header, rows)
 
 
-def rows_of_frame(frame: pd.DataFrame, what: str) -> Rows:
+def rows_of_frame(frame: pd.DataFrame, what: str) -> TableRows:
     """Return the rows of a data frame; `what` names it in errors."""
     columns = [str(column) for column in frame.columns]
     rows = [
-        Row(
+        TableRow(
             f"{what} row {index}",
             {
                 column: value
@@ -173,4 +173,4 @@ def rows_of_frame(frame: pd.DataFrame, what: str) -> Rows:
             strict=True,
         )
     ]
-    return Rows(f"{what} table", columns, rows)
+    return TableRows(f"{what} table", columns, rows)
