@@ -12,7 +12,6 @@ import numpy as np
 
 from slackswap.graph import Graph, Ints
 from slackswap.hardware import Hardware
-from slackswap.problem import Problem
 from slackswap.profile import Profile
 from slackswap.profiles.overlap import hideable_in_forward
 
@@ -219,7 +218,7 @@ def summarise(profile: Profile, hardware: Hardware) -> ProfileSummary:
         input_bytes=graph.input_bytes,
         saved_bytes=int(graph.nbytes[graph.is_saved].sum()),
         intermediate_bytes=int(graph.nbytes[written & ~graph.is_saved].sum()),
-        keep_all_peak_bytes=Problem(profile, hardware).keep_all_peak_bytes,
+        keep_all_peak_bytes=profile.keep_all_peak_bytes,
         device_bytes=hardware.device_bytes,
         link_bytes=hideable_in_forward(profile, hardware).link_bytes,
         saved_by_kind=_by_kind(profile),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
 from math import floor
 
 from slackswap.display import render
@@ -50,15 +49,10 @@ class Problem:
             amount = min(floor(amount * self.keep_all_peak_bytes), UNLIMITED_BYTES)
         set_fields(self, budget_bytes=amount)
 
-    @cached_property
+    @property
     def keep_all_peak_bytes(self) -> int:
-        """Peak of the keep-everything plan without a limit."""
-        forward, backward = self.profile.graph.keep_all_levels
-        return max(
-            self.profile.graph.input_bytes,
-            int(forward.max(initial=0)),
-            int(backward.max(initial=0)),
-        )
+        """Peak of the profile's keep-everything plan: what a fraction is taken of."""
+        return self.profile.keep_all_peak_bytes
 
     @property
     def is_limited(self) -> bool:

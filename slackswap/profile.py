@@ -210,6 +210,14 @@ class Profile:
             raise message
 
     @cached_property
+    def keep_all_peak_bytes(self) -> int:
+        """Peak memory of the plan that keeps everything, with an unlimited budget."""
+        forward, backward = self.graph.keep_all_levels
+        return max(
+            self.graph.input_bytes, int(forward.max(initial=0)), int(backward.max(initial=0))
+        )
+
+    @cached_property
     def graph(self) -> Graph:
         """The profile as flat integer arrays, built once."""
         from slackswap.graph import Graph

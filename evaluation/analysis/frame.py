@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -199,12 +200,15 @@ def export(frame: pd.DataFrame, path: str | os.PathLike[str], format: str | None
     Raises
     ------
     SlackSwapError
-        When the format is neither.
+        When the format is neither, or Parquet is asked for and pyarrow is not installed.
     """
     kind = format or Path(path).suffix.removeprefix(".")
     if kind not in ("csv", "parquet"):
         raise SlackSwapError(f"format {kind!r} is not known", where="export",
                              fix="use csv or parquet")
+    if kind == "parquet" and find_spec("pyarrow") is None:
+        raise SlackSwapError("Parquet needs pyarrow, which is not installed", where="export",
+                             fix="pip install 'slackswap[parquet]', or use csv")
     with files.atomic_path(path) as temporary:
         if kind == "csv":
             frame.to_csv(temporary, index=False)

@@ -139,7 +139,7 @@ def random_problem(
     draw = _python_rng(rng)
     profile = random_profile(draw, n_forward, traits=traits)
     hardware = random_hardware(draw)
-    peak = Problem(profile, hardware).keep_all_peak_bytes
+    peak = profile.keep_all_peak_bytes
     return Problem(profile, hardware, max(1, draw.randint(peak // 3, peak)))
 
 

@@ -122,3 +122,12 @@ def test_other_formats_are_refused_and_leave_nothing(tmp_path: Path) -> None:
     with pytest.raises(SlackSwapError, match="xlsx"):
         export(frame_of(made_up("slackswap")), tmp_path / "table.xlsx")
     assert not list(tmp_path.iterdir())
+
+
+def test_parquet_without_pyarrow_says_what_to_install(monkeypatch, tmp_path):
+    from slackswap.evaluation.analysis import frame
+
+    monkeypatch.setattr(frame, "find_spec", lambda name: None)
+    with pytest.raises(SlackSwapError, match=r"slackswap\[parquet\]"):
+        frame.export(pd.DataFrame({"a": [1]}), tmp_path / "out.parquet")
+    assert not list(tmp_path.iterdir())
