@@ -276,6 +276,29 @@ def _least_rerun_ns(
 
 
 @njit(cache=True, nogil=True)
+def asked_by_closures(
+    producer: Any, r_start: Any, r_items: Any, stored: Any, reruns: Any
+) -> Any:
+    """Tensors that the closures of some ops read, directly or through tensors not stored.
+
+    Compiled, to be called from compiled code: takes a graph's arrays instead of the graph.
+    """
+    n_forward = len(reruns)
+    runs = reruns.copy()
+    wanted = np.zeros(len(producer), np.bool_)
+    for op in range(n_forward - 1, -1, -1):
+        if runs[op]:
+            for at in range(r_start[op], r_start[op + 1]):
+                t = r_items[at]
+                before = producer[t]
+                if before >= 0:
+                    wanted[t] = True
+                    if not stored[t]:
+                        runs[before] = True
+    return wanted
+
+
+@njit(cache=True, nogil=True)
 def _rank(
     producer: Any, forward_ns: Any, again_ok: Any, start: Any, items: Any, stored: Any, chain: Any,
     walked: Any, freed: Any, consumer: Any, n_backward: int,
