@@ -10,7 +10,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from slackswap import files, load_hardware
+from slackswap import Hardware, files, load_hardware
 from slackswap.cli.main import COMMANDS, _loaded, app
 from slackswap.evaluation import COLUMNS
 from slackswap.profiles.catalogue import find_device, hardware_names
@@ -79,13 +79,25 @@ def _hardware() -> str:
                 + (f" {device.precision}" if device else ""),
                 f"{(hardware.memory_bytes_per_s or 0) / 1e9:g}",
                 format_bytes(hardware.device_bytes or 0),
-                f"{hardware.d2h_bytes_per_s / 1e9:g} / {hardware.h2d_bytes_per_s / 1e9:g}",
+                f"{hardware.d2h_bytes_per_s / 1e9:g} / {hardware.h2d_bytes_per_s / 1e9:g}"
+                + (_both_ways(hardware) if hardware.contended else ""),
                 device.link if device else "",
             )
 
     return _table(
         ("name", "TFLOP/s", "memory, GB/s", "memory", "link out / in, GB/s", "link"), rows()
     )
+
+
+def _both_ways(hardware: Hardware) -> str:
+    out, back = (
+        rate * ppm / 1e15
+        for rate, ppm in zip(
+            (hardware.d2h_bytes_per_s, hardware.h2d_bytes_per_s), hardware.contended_ppm,
+            strict=True,
+        )
+    )
+    return f"; both ways at once {out:g} / {back:g}"
 
 
 def _columns() -> str:

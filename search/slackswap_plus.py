@@ -29,7 +29,7 @@ from slackswap.errors import Infeasible
 from slackswap.graph import Bools, Ints
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
-from slackswap.planners.common.budget_grid import lower_budgets
+from slackswap.planners.common.budget_grid import lower_rungs
 from slackswap.planners.common.link import admit_earliest, worth_a_copy
 from slackswap.planners.slackswap import SlackSwap
 from slackswap.problem import Problem
@@ -82,11 +82,11 @@ class SlackSwapPlus:
             self._improve(search)
         except Infeasible as error:
             failure = error
-        for budget in lower_budgets(problem):
-            least = least_ns(search.scorer, budget)
+        for rung in lower_rungs(problem):
+            least = least_ns(Scorer(rung))
             if least is None or least >= search.best_ns or search.late:
                 break
-            lower = _Search(problem.with_budget(budget), deadline, Report())
+            lower = _Search(rung, deadline, Report())
             with suppress(Infeasible):
                 self._improve(lower)
             if lower.has_plan:

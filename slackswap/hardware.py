@@ -13,6 +13,14 @@ from slackswap.errors import InvalidHardware
 SCHEMA = "slackswap.hardware/1"
 _MAX = 2**60
 
+#: A contended rate that is the whole rate: directions do not slow each other.
+WHOLE_PPM = 1_000_000
+#: Least contended rate: a hundredth.
+_LEAST_PPM = 10_000
+#: From here on a transfer is too long: `WHOLE_PPM` times its time must stay below 2^62 with
+#: contention, the time itself without.
+_TOO_MUCH = 2**62
+
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
@@ -34,6 +42,9 @@ class Hardware:
         Device memory, reported beside budgets.
     flops_per_s, memory_bytes_per_s : int or None
         Peak arithmetic and memory rates, for the profile generators.
+    d2h_contended_ppm, h2d_contended_ppm : int
+        Rate of each direction while the other one runs too, in millionths of its own rate, from
+        10,000 to 1,000,000 (no slower). Of no effect in half duplex.
     """
 
     name: str
@@ -45,6 +56,8 @@ class Hardware:
     device_bytes: int | None = None
     flops_per_s: int | None = None
     memory_bytes_per_s: int | None = None
+    d2h_contended_ppm: int = WHOLE_PPM
+    h2d_contended_ppm: int = WHOLE_PPM
 
     def __post_init__(self) -> None:
         for spec in fields(self):
@@ -53,12 +66,33 @@ class Hardware:
             value = getattr(self, spec.name)
             if value is None and spec.default is None:
                 continue
-            least = 1 if spec.name.endswith("per_s") else 0
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MAX:
+            least, most, limit = 0, _MAX, "2^60"
+            if spec.name.endswith("per_s"):
+                least = 1
+            elif spec.name.endswith("_ppm"):
+                least, most, limit = _LEAST_PPM, WHOLE_PPM, str(WHOLE_PPM)
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
                 raise InvalidHardware(
                     f"{spec.name} is {value!r}", where=f"hardware {self.name!r}",
-                    fix=f"write an integer from {least} to 2^60",
+                    fix=f"write an integer from {least} to {limit}",
                 )
+
+    @property
+    def contended(self) -> bool:
+        """Whether copies in both directions at once slow each other."""
+        return self.full_duplex and min(self.contended_ppm) < WHOLE_PPM
+
+    @property
+    def contended_ppm(self) -> tuple[int, int]:
+        """Rates of the two directions, D2H first, while both run: whole in half duplex."""
+        if not self.full_duplex:
+            return WHOLE_PPM, WHOLE_PPM
+        return self.d2h_contended_ppm, self.h2d_contended_ppm
+
+    @property
+    def longest_transfer_ns(self) -> int:
+        """Longest time of a transfer, alone, that the cost model can follow."""
+        return (_TOO_MUCH - 1) // (WHOLE_PPM if self.contended else 1)
 
     def d2h_ns(self, nbytes: int) -> int:
         """Time in nanoseconds to copy `nbytes` from device to host."""
@@ -83,8 +117,12 @@ class Hardware:
         return replace(self, name=f"{self.name} {label}", full_duplex=full_duplex)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object of the schema."""
-        return {"schema": SCHEMA, **asdict(self)}
+        """Return the JSON object of the schema; contended rates only where they are not whole."""
+        document = {"schema": SCHEMA, **asdict(self)}
+        for key in ("d2h_contended_ppm", "h2d_contended_ppm"):
+            if document[key] == WHOLE_PPM:  # so that older hashes stand
+                del document[key]
+        return document
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Hardware:

@@ -113,16 +113,23 @@ class Problem:
                     f"{', '.join(tensor.allowed) or 'nothing'}",
                     where="actions", fix="give it an allowed action",
                 )
-        self._check_host(plan)
+        self._check_transfers(plan)
         self._check_order(plan)
 
-    def _check_host(self, plan: Plan) -> None:
-        limit = self.hardware.host_bytes
-        swapped = sum(
-            self.profile.tensors[self.profile.index_of[name]].nbytes
-            for name, action in plan.actions.items()
-            if action is Action.SWAP
-        )
+    def _check_transfers(self, plan: Plan) -> None:
+        hardware, limit = self.hardware, self.hardware.host_bytes
+        swapped = 0
+        for name, action in plan.actions.items():
+            if action is Action.SWAP:
+                nbytes = self.profile.tensors[self.profile.index_of[name]].nbytes
+                swapped += nbytes
+                longest = max(hardware.d2h_ns(nbytes), hardware.h2d_ns(nbytes))
+                if longest > hardware.longest_transfer_ns:
+                    raise InvalidPlan(
+                        f"swaps {name!r}, whose transfer of {nbytes} bytes takes {longest} ns; "
+                        f"the cost model counts up to {hardware.longest_transfer_ns} ns exactly",
+                        where="actions", fix="do not swap it, or check the unit of the bandwidth",
+                    )
         if limit is not None and swapped > limit:
             raise InvalidPlan(
                 f"swaps {swapped} bytes, {swapped - limit} more than the host's {limit}",

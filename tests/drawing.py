@@ -20,12 +20,14 @@ class Case:
     plan: Plan
 
 
-def random_case(seed: int, *, traits: Traits = DEFAULT_TRAITS, ordered: bool = True) -> Case:
+def random_case(
+    seed: int, *, traits: Traits = DEFAULT_TRAITS, ordered: bool = True, contended: bool = False
+) -> Case:
     """Draw a problem and a plan that passes `Problem.check_plan`, budgets from tight to ample."""
     rng = random.Random(seed)
     profile = random_profile(rng, rng.randint(1, 14), traits=traits)
     budget = rng.choice((None, 0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.3))
-    hardware = random_hardware(rng)
+    hardware = random_hardware(rng, contended=contended)
     if rng.random() < 0.3:
         hardware = replace(hardware, host_bytes=rng.randint(0, 300))
     problem = Problem(profile, hardware, budget)
@@ -40,10 +42,13 @@ def random_case(seed: int, *, traits: Traits = DEFAULT_TRAITS, ordered: bool = T
         return Case(problem, plan)
 
 
-def random_plan(rng: random.Random, problem: Problem, *, ordered: bool = True) -> Plan:
+def random_plan(
+    rng: random.Random, problem: Problem, *, ordered: bool = True, swap_bias: float = 0.0
+) -> Plan:
     """Draw allowed actions for most tensors, and gates and barriers of both kinds."""
     profile, graph = problem.profile, problem.profile.graph
     weights = {action: rng.random() for action in Action}
+    weights[Action.SWAP] += swap_bias
     actions = {}
     for index, tensor in enumerate(profile.tensors):
         if graph.is_input[index] or not tensor.allowed:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from slackswap.compiling import compiled
 from slackswap.cost_model.scorer import Scorer
 from slackswap.graph import Bools, Graph, Ints
 
@@ -86,7 +86,7 @@ def worth_a_copy(scorer: Scorer) -> Bools:
     return result
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _fifo(joins: Any, copy_ns: Any, nbytes: Any, until_ns: int, room: int) -> Any:
     taken = np.zeros(len(joins), np.bool_)
     link_free = np.int64(0)
@@ -99,7 +99,7 @@ def _fifo(joins: Any, copy_ns: Any, nbytes: Any, until_ns: int, room: int) -> An
     return taken
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _by_priority(
     order: Any, joins: Any, copy_ns: Any, nbytes: Any, until_ns: int, room: int
 ) -> Any:

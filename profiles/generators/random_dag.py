@@ -6,12 +6,12 @@ Every generator draws from the generator it is given, so a seed fixes the result
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from slackswap.errors import SlackSwapError
-from slackswap.hardware import Hardware
+from slackswap.hardware import WHOLE_PPM, Hardware
 from slackswap.problem import Problem
 from slackswap.profile import ALL_ACTIONS, Action, BackwardOp, ForwardOp, Profile, Tensor
 
@@ -120,16 +120,36 @@ def random_profile(
                    tuple(_backward(draw, forward, traits)))
 
 
-def random_hardware(rng: Generator, *, max_bytes_per_s: int = 4 * 10**9) -> Hardware:
-    """Draw a hardware: each direction its own rate, either duplex, with and without latency."""
+def random_hardware(
+    rng: Generator, *, max_bytes_per_s: int = 4 * 10**9, contended: bool = False
+) -> Hardware:
+    """Draw a hardware: each direction its own rate, either duplex, with and without latency.
+
+    With `contended` it is full duplex, and the directions slow each other by drawn shares, down to
+    a hundredth; one of the two may be slowed alone.
+    """
     draw = _python_rng(rng)
-    return Hardware(
+    hardware = Hardware(
         name="random",
         d2h_bytes_per_s=draw.randint(10**8, max_bytes_per_s),
         h2d_bytes_per_s=draw.randint(10**8, max_bytes_per_s),
         latency_ns=draw.choice((0, 0, 1, 5)),
         full_duplex=draw.random() < 0.6,
     )
+    if not contended:
+        return hardware
+    return replace(
+        hardware, full_duplex=True,
+        d2h_contended_ppm=_contended_ppm(draw), h2d_contended_ppm=_contended_ppm(draw),
+    )
+
+
+def _contended_ppm(draw: random.Random) -> int:
+    kind = draw.random()
+    if kind < 0.3:
+        return draw.choice((10_000, 480_000, 960_000, 999_999, WHOLE_PPM))
+    # Half of the rest below a tenth, where one transfer is slowed by many others.
+    return draw.randint(10_000, 100_000 if kind < 0.65 else WHOLE_PPM)
 
 
 def random_problem(

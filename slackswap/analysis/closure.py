@@ -7,14 +7,13 @@ share the intermediates on the way.
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from slackswap.graph import Bools, Graph, Ints
+from slackswap.compiling import compiled, compiled_part
+from slackswap.graph import Bools, Graph, Ints, Rows
 
 #: Longest closure that is walked op by op. Beyond it the walk is cut and the rest is priced by
 #: `_chain_ns`, which counts an op once for each path to it: too dear rather than too cheap.
@@ -57,9 +56,7 @@ def closure_ns(graph: Graph, stored: Bools) -> Ints:
     int64[forward ops]
         Nanoseconds; `IMPOSSIBLE` where an op on the way cannot run again.
     """
-    arrays = _arrays(graph)
-    result: Ints = _closure_ns(*arrays, stored, _chain_ns(*arrays, stored))
-    return result
+    return _closures(graph, stored)[1]
 
 
 def rank_by_closure(
@@ -84,19 +81,27 @@ def rank_by_closure(
     consumer = np.full(graph.n_forward, graph.n_backward, dtype=np.int64)
     saved = np.flatnonzero(graph.is_saved)
     np.minimum.at(consumer, graph.producer[saved], graph.first_backward_read[saved])
-    arrays = _arrays(graph)
-    chain = _chain_ns(*arrays, stored)
-    walked = _closure_ns(*arrays, stored, chain)
+    chain, walked = _closures(graph, stored)
     possible = (freed_bytes > 0) & (walked < IMPOSSIBLE)
     if own_time_only:
         ops = np.flatnonzero(possible)
         price = graph.forward_ns[ops] / freed_bytes[ops]
         order = np.argsort(price, kind="stable")
         return ClosureOrder(ops[order], price[order])
-    return ClosureOrder(
-        *_rank(*arrays, stored, chain, walked, np.where(possible, freed_bytes, 0), consumer,
-               graph.n_backward)
+    candidates = np.flatnonzero(possible)
+    prices = np.zeros(graph.n_forward)
+    prices[candidates] = walked[candidates] / freed_bytes[candidates]
+    # Sorted by price, then by op, they are a heap already.
+    heap = candidates[np.argsort(prices[candidates], kind="stable")]
+    place = np.full(graph.n_forward, -1)
+    place[heap] = np.arange(len(heap))
+    rivals = Rows.grouped(np.where(possible, consumer, -1), graph.n_backward + 1)
+    order, order_prices = np.empty_like(heap), np.empty(len(heap))
+    _rank(
+        *_arrays(graph), stored, *_scratch(graph), chain, np.where(possible, freed_bytes, 0),
+        consumer, rivals.start, rivals.items, prices, heap, place, order, order_prices,
     )
+    return ClosureOrder(order, order_prices)
 
 
 def spread(order: ClosureOrder, ratio: float) -> ClosureOrder:
@@ -160,7 +165,11 @@ def least_rerun_ns(graph: Graph, stored: Bools, ops: Ints) -> Ints:
     int64[candidates + 1]
         Nanoseconds; the first entry is 0.
     """
-    result: Ints = _least_rerun_ns(*_arrays(graph), stored, ops)
+    result = np.zeros(len(ops) + 1, np.int64)
+    _least_rerun_ns(
+        *_arrays(graph), stored, np.zeros(graph.n_forward, np.bool_),
+        np.empty(graph.n_forward, np.int64), ops, result,
+    )
     return result
 
 
@@ -168,36 +177,32 @@ def _arrays(graph: Graph) -> tuple[Any, ...]:
     return (
         graph.producer,
         graph.forward_ns,
-        graph.recomputable,
         graph.forward_reads.start,
         graph.forward_reads.items,
     )
 
 
-@njit(cache=True, nogil=True)
-def _chain_ns(
-    producer: Any, forward_ns: Any, again_ok: Any, start: Any, items: Any, stored: Any
-) -> Any:
-    """Time of each op and of the ops behind it, those reached by several paths several times."""
-    chain = np.empty(len(forward_ns), np.int64)
-    for op in range(len(forward_ns)):
-        total = forward_ns[op] if again_ok[op] else IMPOSSIBLE
-        for at in range(start[op], start[op + 1]):
-            t = items[at]
-            if not stored[t]:
-                before = chain[producer[t]]
-                if before == IMPOSSIBLE or total == IMPOSSIBLE:
-                    total = IMPOSSIBLE
-                else:
-                    total = min(total + before, _DEAREST)
-        chain[op] = total
-    return chain
+def _scratch(graph: Graph) -> tuple[Ints, Ints, Ints]:
+    """Stamps of the ops seen, the consumer that each op served last, and room for one walk."""
+    return (
+        np.full(graph.n_forward, -1), np.full(graph.n_forward, -1),
+        np.empty(WALK_LIMIT, np.int64),
+    )
 
 
-@njit(cache=True, nogil=True)
+def _closures(graph: Graph, stored: Bools) -> tuple[Ints, Ints]:
+    chain, walked = np.empty((2, graph.n_forward), np.int64)
+    _closure_ns(*_arrays(graph), stored, *_scratch(graph), graph.recomputable, chain, walked)
+    return chain, walked
+
+
+# The compiled functions below allocate nothing, which halves the compiler's work.
+
+
+@compiled_part
 def _walk(
-    root: int, producer: Any, forward_ns: Any, start: Any, items: Any, stored: Any, chain: Any,
-    seen: Any, stamp: int, served: Any, consumer: int, path: Any,
+    root: int, producer: Any, forward_ns: Any, start: Any, items: Any, stored: Any, seen: Any,
+    served: Any, path: Any, chain: Any, stamp: int, consumer: int,
 ) -> Any:
     """Time of the closure of `root`, ops already served to `consumer` being free.
 
@@ -228,32 +233,40 @@ def _walk(
     return total, count
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _closure_ns(
-    producer: Any, forward_ns: Any, again_ok: Any, start: Any, items: Any, stored: Any, chain: Any
-) -> Any:
-    n_forward = len(forward_ns)
-    result = np.empty(n_forward, np.int64)
-    seen = np.full(n_forward, -1, np.int64)
-    served = np.full(n_forward, -1, np.int64)
-    path = np.empty(WALK_LIMIT, np.int64)
-    for op in range(n_forward):
-        if chain[op] == IMPOSSIBLE:
-            result[op] = IMPOSSIBLE
-        else:
-            result[op], _ = _walk(
-                op, producer, forward_ns, start, items, stored, chain, seen, op, served, -2, path
+    producer: Any, forward_ns: Any, start: Any, items: Any, stored: Any, seen: Any, served: Any,
+    path: Any, again_ok: Any, chain: Any, walked: Any,
+) -> None:
+    """Write the time of each op's closure to `walked`.
+
+    `chain` receives the time of each op and of the ops behind it, those reached by several paths
+    several times.
+    """
+    for op in range(len(forward_ns)):
+        total = forward_ns[op] if again_ok[op] else IMPOSSIBLE
+        for at in range(start[op], start[op + 1]):
+            t = items[at]
+            if not stored[t]:
+                before = chain[producer[t]]
+                if before == IMPOSSIBLE or total == IMPOSSIBLE:
+                    total = IMPOSSIBLE
+                else:
+                    total = min(total + before, _DEAREST)
+        chain[op] = total
+        walked[op] = total
+        if total != IMPOSSIBLE:
+            walked[op], _ = _walk(
+                op, producer, forward_ns, start, items, stored, seen, served, path, chain, op,
+                np.int64(-2),  # served to none
             )
-    return result
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _least_rerun_ns(
-    producer: Any, forward_ns: Any, again_ok: Any, start: Any, items: Any, stored: Any, ops: Any
-) -> Any:
-    seen = np.zeros(len(forward_ns), np.bool_)
-    pending = np.empty(len(forward_ns), np.int64)
-    result = np.zeros(len(ops) + 1, np.int64)
+    producer: Any, forward_ns: Any, start: Any, items: Any, stored: Any, seen: Any, pending: Any,
+    ops: Any, result: Any,
+) -> None:
     total = 0
     for place in range(len(ops)):
         count = 0
@@ -272,87 +285,75 @@ def _least_rerun_ns(
                     pending[count] = before
                     count += 1
         result[place + 1] = total
-    return result
 
 
-@njit(cache=True, nogil=True)
-def asked_by_closures(
-    producer: Any, r_start: Any, r_items: Any, stored: Any, reruns: Any
-) -> Any:
-    """Tensors that the closures of some ops read, directly or through tensors not stored.
+@compiled_part
+def _settle(heap: Any, place: Any, prices: Any, size: int, at: int) -> None:
+    """Move the op at a place of the heap up or down until those above it are no dearer."""
+    op = heap[at]
+    price = prices[op]
+    while at > 0:
+        above = heap[(at - 1) // 2]
+        if prices[above] < price or (prices[above] == price and above < op):
+            break
+        heap[at] = above
+        place[above] = at
+        at = (at - 1) // 2
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        if child + 1 < size:
+            a, b = heap[child], heap[child + 1]
+            if prices[b] < prices[a] or (prices[b] == prices[a] and b < a):
+                child += 1
+        below = heap[child]
+        if prices[below] > price or (prices[below] == price and below > op):
+            break
+        heap[at] = below
+        place[below] = at
+        at = child
+    heap[at] = op
+    place[op] = at
 
-    Compiled, to be called from compiled code: takes a graph's arrays instead of the graph.
-    """
-    n_forward = len(reruns)
-    runs = reruns.copy()
-    wanted = np.zeros(len(producer), np.bool_)
-    for op in range(n_forward - 1, -1, -1):
-        if runs[op]:
-            for at in range(r_start[op], r_start[op + 1]):
-                t = r_items[at]
-                before = producer[t]
-                if before >= 0:
-                    wanted[t] = True
-                    if not stored[t]:
-                        runs[before] = True
-    return wanted
 
-
-@njit(cache=True, nogil=True)
+@compiled
 def _rank(
-    producer: Any, forward_ns: Any, again_ok: Any, start: Any, items: Any, stored: Any, chain: Any,
-    walked: Any, freed: Any, consumer: Any, n_backward: int,
-) -> Any:
-    """Lazy greedy: take the cheapest, then reprice those that the same backward op needs."""
-    n_forward = len(forward_ns)
-    # Candidates by consumer, as linked lists.
-    head = np.full(n_backward + 1, -1, np.int64)
-    following = np.full(n_forward, -1, np.int64)
-    price = np.zeros(n_forward, np.float64)
-    heap = [(0.0, np.int64(0)) for _ in range(0)]
-    for op in range(n_forward - 1, -1, -1):
-        if freed[op] > 0:
-            following[op] = head[consumer[op]]
-            head[consumer[op]] = op
-            price[op] = walked[op] / freed[op]
-            heap.append((price[op], np.int64(op)))
-    heapq.heapify(heap)
-    seen = np.full(n_forward, -1, np.int64)
-    served = np.full(n_forward, -1, np.int64)
-    path = np.empty(WALK_LIMIT, np.int64)
-    taken = np.zeros(n_forward, np.bool_)
-    order = np.empty(len(heap), np.int64)
-    prices = np.empty(len(heap), np.float64)
+    producer: Any, forward_ns: Any, start: Any, items: Any, stored: Any, seen: Any, served: Any,
+    path: Any, chain: Any, freed: Any, consumer: Any, rivals_start: Any, rivals: Any, prices: Any,
+    heap: Any, place: Any, order: Any, order_prices: Any,
+) -> None:
+    """Take the cheapest, reprice those that the same backward op needs, and so on.
+
+    `heap` holds the candidates, ties by index; `place` each op's place in it, -1 once taken.
+    """
     stamp = 0
-    chosen = 0
-    while len(heap) > 0:
-        cost, nxt = heapq.heappop(heap)
-        op = int(nxt)
-        if taken[op] or cost != price[op]:
-            continue
-        taken[op] = True
+    size = len(heap)
+    for chosen in range(len(order)):
+        op = heap[0]
+        size -= 1
+        heap[0] = heap[size]
+        place[heap[0]] = 0
+        place[op] = -1
+        if size > 0:
+            _settle(heap, place, prices, size, np.int64(0))
         order[chosen] = op
-        prices[chosen] = cost
-        chosen += 1
+        order_prices[chosen] = prices[op]
         _, count = _walk(
-            op, producer, forward_ns, start, items, stored, chain, seen, stamp, served,
-            consumer[op], path,
+            op, producer, forward_ns, start, items, stored, seen, served, path, chain, stamp,
+            consumer[op],
         )
         stamp += 1
         for a in range(count):
             served[path[a]] = consumer[op]
         if count == 1:
             continue  # no intermediate to share
-        other = head[consumer[op]]
-        while other >= 0:
-            if not taken[other]:
-                total, _ = _walk(
-                    other, producer, forward_ns, start, items, stored, chain, seen, stamp, served,
-                    consumer[op], path,
-                )
-                stamp += 1
-                if total / freed[other] != price[other]:
-                    price[other] = total / freed[other]
-                    heapq.heappush(heap, (price[other], other))
-            other = following[other]
-    return order[:chosen], prices[:chosen]
+        for at in range(rivals_start[consumer[op]], rivals_start[consumer[op] + 1]):
+            other = rivals[at]
+            if place[other] < 0:
+                continue
+            total, _ = _walk(
+                other, producer, forward_ns, start, items, stored, seen, served, path, chain,
+                stamp, consumer[op],
+            )
+            stamp += 1
+            prices[other] = total / freed[other]
+            _settle(heap, place, prices, size, place[other])

@@ -13,7 +13,7 @@ from slackswap.cost_model.scorer import RECOMPUTE, SWAP, Scorer
 from slackswap.graph import Ints
 
 
-def least_ns(scorer: Scorer, budget_bytes: int | None = None) -> int | None:
+def least_ns(scorer: Scorer) -> int | None:
     """Bound the time of every plan of a problem from below.
 
     What is missing at the critical op must be gone by then. A byte is dropped, and its op runs
@@ -23,9 +23,7 @@ def least_ns(scorer: Scorer, budget_bytes: int | None = None) -> int | None:
     Parameters
     ----------
     scorer : Scorer
-        The problem in the cost model.
-    budget_bytes : int, optional
-        Another budget than the problem's own.
+        The referee of the problem.
 
     Returns
     -------
@@ -34,15 +32,14 @@ def least_ns(scorer: Scorer, budget_bytes: int | None = None) -> int | None:
         whatever is moved.
     """
     problem, graph, allowed = scorer.problem, scorer.graph, scorer.allowed
-    budget = problem.budget_bytes if budget_bytes is None else budget_bytes
     movable = allowed[:, RECOMPUTE] | allowed[:, SWAP]
-    if graph.input_bytes > budget:
+    if graph.input_bytes > problem.budget_bytes:
         return None
-    if least_levels(graph, movable).max(initial=0) > budget:
+    if least_levels(graph, movable).max(initial=0) > problem.budget_bytes:
         return None
     critical = critical_op(graph)
     away = away_at(graph, critical)
-    missing = critical.level_bytes - budget
+    missing = critical.level_bytes - problem.budget_bytes
     may_drop, may_swap = away & allowed[:, RECOMPUTE], away & allowed[:, SWAP]
     bytes_per_ns = problem.hardware.d2h_bytes_per_s / 1e9
     missing -= min(int(bytes_per_ns * critical.start_ns) + 1, int(graph.nbytes[may_swap].sum()))

@@ -53,18 +53,17 @@ def simulate(
     EnginesDisagree
         With `timeline`, if the engines differ: a bug.
     """
-    if timeline:
-        traced = simulate(problem, plan, "reference")
-        if default_engine(engine) == "kernel":
-            _check_agreement(simulate(problem, plan, "kernel"), traced)
-            return traced
-        return reference.simulate(problem, plan)
     problem.check_plan(plan)
-    if default_engine(engine) == "reference":
-        return reference.simulate(problem, plan)
+    chosen = default_engine(engine)
+    traced = reference.simulate(problem, plan) if timeline or chosen == "reference" else None
+    if traced is not None and chosen == "reference":
+        return traced
     scores = Scorer(problem).score_plans([plan])
     scores.check_valid()
-    return scores.evaluation(0)
+    if traced is None:
+        return scores.evaluation(0)
+    _check_agreement(scores.evaluation(0), traced)
+    return traced
 
 
 def simulate_many(

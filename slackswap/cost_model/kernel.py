@@ -2,15 +2,18 @@
 
 All of it stands in this one file: numba's cache does not notice changes in callees elsewhere.
 Sizes are int64 bytes, times int64 nanoseconds. Time is O(steps + tensors) a plan, memory linear in
-the profile and the longest step list.
+the profile and the longest step list. The compiled functions allocate nothing, which spares the
+compiler work: `workspace` and `step_lists` do that.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+
+from slackswap.compiling import compiled, compiled_part
+from slackswap.hardware import WHOLE_PPM
 
 KEEP, SWAP, RECOMPUTE = 0, 1, 2
 
@@ -37,58 +40,147 @@ N_COLUMNS = 15
 # Values of OUTCOME.
 FITS, STUCK_FORWARD, STUCK_BACKWARD, STUCK_INPUTS, CANNOT_RUN_AGAIN = range(5)
 
-_NEVER = np.int64(2**62)
-_SHORT = 32  # closures up to this length are sorted by insertion
+_NEVER = 2**62
+_NONE = -1  # no step, op or tensor
+_STEPS_TOO_SHORT = -1
+_OP_CANNOT_RUN_AGAIN = -2
 
 
-@njit(cache=True, nogil=True)
+class GraphArrays(NamedTuple):
+    """A profile, as `slackswap.graph.Graph` describes it."""
+
+    nbytes: Any
+    producer: Any
+    is_input: Any
+    is_saved: Any
+    last_use: Any
+    last_read: Any
+    forward_ns: Any
+    forward_workspace: Any
+    forward_writes: Any
+    again_ok: Any
+    backward_ns: Any
+    backward_workspace: Any
+    carried: Any
+    reads_start: Any
+    reads: Any
+    writes_start: Any
+    writes: Any
+    backward_reads_start: Any
+    backward_reads: Any
+    last_uses_start: Any
+    last_uses: Any
+
+
+class LinkArrays(NamedTuple):
+    """Time of each tensor's transfer alone; rates in millionths while both directions run."""
+
+    d2h_ns: Any
+    h2d_ns: Any
+    full_duplex: Any
+    d2h_ppm: Any
+    h2d_ppm: Any
+
+
+class OrderArrays(NamedTuple):
+    """Gates (-1 for none) and barriers: a row a plan, or no rows where no plan has any."""
+
+    offload_gates: Any
+    prefetch_gates: Any
+    offload_barriers: Any
+    prefetch_barriers: Any
+
+
+class Workspace(NamedTuple):
+    """What one simulation writes to, besides the steps."""
+
+    available: Any  # bool[tensors]
+    copied: Any
+    first_need: Any  # int64[tensors]: steps, from here on int64
+    last_need: Any
+    transient_end: Any
+    queue: Any  # swapped tensors in the order of their return
+    due: Any  # their first need: step and backward op
+    due_op: Any
+    out_tensor: Any  # offload queue: tensor, and end in ns
+    out_end: Any
+    join_next: Any  # offload queue with gates: a linked list a forward op
+    join_head: Any  # [forward ops]
+    closure: Any
+    mark: Any  # backward op whose closure took it last
+    first_step: Any  # [backward ops]
+
+
+class StepLists(NamedTuple):
+    """The backward steps: int64[capacity] each."""
+
+    ns: Any
+    needs: Any
+    frees: Any
+    forward: Any  # op that runs again; -1 in a backward step
+    level: Any  # memory before the step, relative to the first, transfers left out
+    peak: Any
+    window: Any
+
+
+def workspace(n_tensors: int, n_forward: int, n_backward: int) -> Workspace:
+    """Allocate what `simulate_batch` works in; not shared between threads."""
+    return Workspace._make([
+        *(np.empty(n_tensors, np.bool_) for _ in range(2)),
+        *(np.empty(n_tensors, np.int64) for _ in range(9)),
+        *(np.empty(n_forward, np.int64) for _ in range(3)),
+        np.empty(n_backward, np.int64),
+    ])
+
+
+def step_lists(capacity: int) -> StepLists:
+    """Allocate lists of up to `capacity` steps."""
+    return StepLists(*np.empty((7, capacity), np.int64))
+
+
+@compiled_part
 def _sort(values: Any, count: int) -> None:
-    """Sort the first `count` values in place."""
-    if count > _SHORT:
-        values[:count].sort()
-        return
-    for a in range(1, count):
-        value = values[a]
-        b = a
-        while b > 0 and values[b - 1] > value:
-            values[b] = values[b - 1]
-            b -= 1
-        values[b] = value
+    """Sort the first `count` values in place: by insertion, with shrinking gaps if many."""
+    gap = 1
+    while gap * 9 < count:
+        gap = gap * 3 + 1
+    while gap > 0:
+        for a in range(gap, count):
+            value = values[a]
+            b = a
+            while b >= gap and values[b - gap] > value:
+                values[b] = values[b - gap]
+                b -= gap
+            values[b] = value
+        gap //= 3
 
 
-@njit(cache=True, nogil=True)
+@compiled_part
 def _schedule(graph: Any, actions: Any, work: Any, steps: Any, row: Any) -> int:
-    """Build the backward steps of one plan.
+    """Build the backward steps of one plan, and the list of swapped tensors that must return.
 
-    Returns the number of steps; -1 when `steps` is too short; -2 when an op that cannot run again
-    would have to (named in `row`).
+    Returns the number of steps; `_STEPS_TOO_SHORT`; or `_OP_CANNOT_RUN_AGAIN`, which `row` names.
     """
-    (
-        nbytes, producer, is_input, is_saved, _last_use, last_read, f_ns, f_ws, _f_write, again_ok,
-        b_ns, b_ws, carried, fr_start, fr_items, fw_start, fw_items, br_start, br_items,
-        _lu_start, _lu_items,
-    ) = graph
-    (
-        available, first_need, last_need, transient_end, closure, mark, first_step, queue, deadline,
-    ) = work
-    step_ns, step_needs, step_frees, step_forward, _level, _peak, _window = steps
-
-    n_tensors, n_backward, capacity = len(nbytes), len(b_ns), len(step_ns)
-    for t in range(n_tensors):
+    available, first_need, last_need = work.available, work.first_need, work.last_need
+    transient_end, closure, mark = work.transient_end, work.closure, work.mark
+    reads_start, reads, producer = graph.reads_start, graph.reads, graph.producer
+    capacity = len(steps.ns)
+    for t in range(len(graph.nbytes)):
         available[t] = actions[t] != RECOMPUTE
-        first_need[t] = -1
-        last_need[t] = -1
-    mark[:] = -1
+        first_need[t] = _NONE
+        last_need[t] = _NONE
+    for op in range(len(mark)):
+        mark[op] = -1
     queued = 0
-    n_steps = 0
+    step = 0
     recompute_ns = 0
 
-    for j in range(n_backward):
-        first_step[j] = n_steps
+    for j in range(len(graph.backward_ns)):
+        work.first_step[j] = step
         # The closure list is also the queue of a breadth-first search through missing tensors.
         count = 0
-        for at in range(br_start[j], br_start[j + 1]):
-            t = br_items[at]
+        for at in range(graph.backward_reads_start[j], graph.backward_reads_start[j + 1]):
+            t = graph.backward_reads[at]
             if not available[t] and mark[producer[t]] != j:
                 mark[producer[t]] = j
                 closure[count] = producer[t]
@@ -97,198 +189,209 @@ def _schedule(graph: Any, actions: Any, work: Any, steps: Any, row: Any) -> int:
         while seen < count:
             op = closure[seen]
             seen += 1
-            for at in range(fr_start[op], fr_start[op + 1]):
-                t = fr_items[at]
+            for at in range(reads_start[op], reads_start[op + 1]):
+                t = reads[at]
                 if not available[t] and mark[producer[t]] != j:
                     mark[producer[t]] = j
                     closure[count] = producer[t]
                     count += 1
-        if n_steps + count + 1 > capacity:
-            return -1
+        if step + count + 1 > capacity:
+            return _STEPS_TOO_SHORT
         if count > 1:
             _sort(closure, count)
 
+        transients = 0
         for c in range(count):
             op = closure[c]
-            if not again_ok[op]:
+            if not graph.again_ok[op]:
                 row[STUCK_OP] = j
                 row[STUCK_RECOMPUTE] = op
-                return -2
-            for at in range(fr_start[op], fr_start[op + 1]):
-                t = fr_items[at]
+                return _OP_CANNOT_RUN_AGAIN
+            for at in range(reads_start[op], reads_start[op + 1]):
+                t = reads[at]
                 if available[t]:
-                    last_need[t] = n_steps
-                    if first_need[t] < 0:
-                        first_need[t] = n_steps
+                    last_need[t] = step
+                    if first_need[t] == _NONE:
+                        first_need[t] = step
                         if actions[t] == SWAP:
-                            queue[queued] = t
-                            deadline[queued] = n_steps
+                            work.queue[queued] = t
+                            work.due[queued] = step
+                            work.due_op[queued] = j
                             queued += 1
                 else:
-                    transient_end[t] = n_steps
-            written = 0
-            for at in range(fw_start[op], fw_start[op + 1]):
-                t = fw_items[at]
+                    transient_end[t] = step
+            needs = graph.forward_workspace[op] + graph.carried[j]
+            steps.frees[step] = needs
+            for at in range(graph.writes_start[op], graph.writes_start[op + 1]):
+                t = graph.writes[at]
                 if not available[t]:
-                    written += nbytes[t]
-                    if is_saved[t] and last_read[t] >= j:
+                    needs += graph.nbytes[t]
+                    if graph.is_saved[t] and graph.last_read[t] >= j:
                         available[t] = True
                     else:
-                        transient_end[t] = n_steps
-            workspace = f_ws[op] + carried[j]
-            step_ns[n_steps] = f_ns[op]
-            step_needs[n_steps] = written + workspace
-            step_frees[n_steps] = workspace
-            step_forward[n_steps] = op
-            recompute_ns += f_ns[op]
-            n_steps += 1
-        for c in range(count):
-            op = closure[c]
-            for at in range(fw_start[op], fw_start[op + 1]):
-                t = fw_items[at]
-                if not available[t]:
-                    step_frees[transient_end[t]] += nbytes[t]
+                        transient_end[t] = step
+                        transients += 1
+            steps.ns[step] = graph.forward_ns[op]
+            steps.needs[step] = needs
+            steps.forward[step] = op
+            recompute_ns += graph.forward_ns[op]
+            step += 1
+        if transients > 0:
+            for c in range(count):
+                op = closure[c]
+                for at in range(graph.writes_start[op], graph.writes_start[op + 1]):
+                    t = graph.writes[at]
+                    if not available[t]:
+                        steps.frees[transient_end[t]] += graph.nbytes[t]
 
-        for at in range(br_start[j], br_start[j + 1]):
-            t = br_items[at]
-            last_need[t] = n_steps
-            if first_need[t] < 0:
-                first_need[t] = n_steps
+        for at in range(graph.backward_reads_start[j], graph.backward_reads_start[j + 1]):
+            t = graph.backward_reads[at]
+            last_need[t] = step
+            if first_need[t] == _NONE:
+                first_need[t] = step
                 if actions[t] == SWAP:
-                    queue[queued] = t
-                    deadline[queued] = n_steps
+                    work.queue[queued] = t
+                    work.due[queued] = step
+                    work.due_op[queued] = j
                     queued += 1
-        step_ns[n_steps] = b_ns[j]
-        step_needs[n_steps] = b_ws[j]
-        step_frees[n_steps] = b_ws[j]
-        step_forward[n_steps] = -1
-        n_steps += 1
+        steps.ns[step] = graph.backward_ns[j]
+        steps.needs[step] = graph.backward_workspace[j]
+        steps.frees[step] = graph.backward_workspace[j]
+        steps.forward[step] = -1
+        step += 1
 
-    for t in range(n_tensors):
-        if last_need[t] >= 0 and not is_input[t]:
-            step_frees[last_need[t]] += nbytes[t]
-    if queued < len(queue):
-        queue[queued] = -1  # ends the list
+    for t in range(len(graph.nbytes)):
+        if last_need[t] != _NONE and not graph.is_input[t]:
+            steps.frees[last_need[t]] += graph.nbytes[t]
     row[RECOMPUTE_NS] = recompute_ns
-    return n_steps
+    row[MOVED_BYTES] = queued  # for `_link`, which replaces it
+    return step
 
 
-@njit(cache=True, nogil=True)
-def _run(
-    graph: Any, link: Any, budget: int, actions: Any, order: Any, work: Any, steps: Any,
-    transfers: Any, n_steps: int, row: Any,
-) -> None:
-    """Simulate one plan whose steps are built; the result goes to `row`."""
-    (
-        nbytes, producer, is_input, _is_saved, last_use, _last_read, f_ns, f_ws, f_write, _again_ok,
-        b_ns, _b_ws, _carried, _fr_start, _fr_items, fw_start, fw_items, _br_start, _br_items,
-        lu_start, lu_items,
-    ) = graph
-    d2h_ns, h2d_ns, full_duplex = link
-    has_gates, offload_gate, prefetch_gate, has_barriers, offload_barrier, prefetch_barrier = order
-    (
-        _available, first_need, last_need, _transient, _closure, _mark, first_step, queue, deadline,
-    ) = work
-    step_ns, step_needs, step_frees, step_forward, level, peak_of, window = steps
-    copied, off_tensor, off_end, join_head, join_next = transfers
-
-    n_tensors, n_forward, n_backward = len(nbytes), len(f_ns), len(b_ns)
-    moved = d2h_busy = h2d_busy = np.int64(0)
-    n_swapped = 0
-    for t in range(n_tensors):
-        copied[t] = False
-    while n_swapped < n_tensors and queue[n_swapped] >= 0:
-        t = queue[n_swapped]
-        moved += nbytes[t]
-        d2h_busy += d2h_ns[t]
-        h2d_busy += h2d_ns[t]
-        n_swapped += 1
-    if has_gates:
+@compiled_part
+def _link(graph: Any, link: Any, actions: Any, order: Any, plan: int, work: Any, row: Any) -> Any:
+    """Add up what the link carries, and sort the gated offloads; return the number of transfers."""
+    n_swapped = row[MOVED_BYTES]
+    moved = d2h_busy = h2d_busy = 0
+    for place in range(n_swapped):
+        t = work.queue[place]
+        moved += graph.nbytes[t]
+        d2h_busy += link.d2h_ns[t]
+        h2d_busy += link.h2d_ns[t]
+    row[MOVED_BYTES] = moved
+    row[D2H_BUSY_NS] = d2h_busy
+    row[H2D_BUSY_NS] = h2d_busy
+    if len(order.offload_gates) > 0:
         # Linked lists by queueing op, filled from the back so that each is ascending.
-        for i in range(n_forward):
-            join_head[i] = -1
-        for t in range(n_tensors - 1, -1, -1):
-            if actions[t] == SWAP and first_need[t] >= 0:
-                i = max(producer[t], offload_gate[t])
-                join_next[t] = join_head[i]
-                join_head[i] = t
+        for i in range(len(work.join_head)):
+            work.join_head[i] = _NONE
+        for place in range(len(actions)):
+            t = len(actions) - 1 - place
+            if actions[t] == SWAP and work.first_need[t] != _NONE:
+                i = max(graph.producer[t], order.offload_gates[plan, t])
+                work.join_next[t] = work.join_head[i]
+                work.join_head[i] = t
+    return n_swapped
 
-    # ------------------------------------------------------------------ forward pass
-    memory = np.int64(0)
-    for t in range(n_tensors):
-        if is_input[t]:
-            memory += nbytes[t]
+
+@compiled_part
+def _stuck(
+    row: Any, outcome: int, op: int, again: int, tensor: int, short: int, now: int
+) -> None:
+    row[OUTCOME] = outcome
+    row[STUCK_OP] = op
+    row[STUCK_RECOMPUTE] = again
+    row[STUCK_TENSOR] = tensor
+    row[SHORTFALL_BYTES] = short
+    row[STUCK_NS] = now
+    row[MOVED_BYTES] = row[D2H_BUSY_NS] = row[H2D_BUSY_NS] = 0
+
+
+@compiled_part
+def _forward(
+    graph: Any, link: Any, budget: int, actions: Any, order: Any, plan: int, work: Any, row: Any,
+) -> Any:
+    """Run the forward pass; return instant, memory, and offloads ended and queued.
+
+    The offloads' ends are final unless prefetches slow them later.
+    """
+    copied, out_tensor, out_end = work.copied, work.out_tensor, work.out_end
+    has_gates, has_barriers = len(order.offload_gates) > 0, len(order.offload_barriers) > 0
+    memory = 0
+    for t in range(len(graph.nbytes)):
+        copied[t] = False
+        if graph.is_input[t]:
+            memory += graph.nbytes[t]
     peak = memory
-    if memory > budget and n_forward == 0 and n_steps == 0:
-        row[OUTCOME] = STUCK_INPUTS
-        row[STUCK_OP] = -1
-        row[STUCK_RECOMPUTE] = -1
-        row[STUCK_TENSOR] = -1
-        row[SHORTFALL_BYTES] = memory - budget
-        return
-    now = np.int64(0)
-    busy = np.int64(0)
+    now = link_free = 0
     ended = joined = 0
-    link_free = np.int64(0)
-    for i in range(n_forward):
-        needs = f_write[i] + f_ws[i]
+    for i in range(len(graph.forward_ns)):
+        needs = graph.forward_writes[i] + graph.forward_workspace[i]
         while True:
-            while ended < joined and off_end[ended] <= now:
-                t = off_tensor[ended]
+            while ended < joined and out_end[ended] <= now:
+                t = out_tensor[ended]
                 copied[t] = True
-                if last_use[t] < i:
-                    memory -= nbytes[t]
+                if graph.last_use[t] < i:
+                    memory -= graph.nbytes[t]
                 ended += 1
             if memory + needs <= budget:
                 break
             if ended == joined:
-                row[OUTCOME] = STUCK_FORWARD
-                row[STUCK_OP] = i
-                row[STUCK_RECOMPUTE] = -1
-                row[STUCK_TENSOR] = -1
-                row[SHORTFALL_BYTES] = memory + needs - budget
-                row[STUCK_NS] = now
-                return
-            now = off_end[ended]
+                _stuck(row, STUCK_FORWARD, i, -1, -1, memory + needs - budget, now)
+                return now, memory, ended, joined
+            now = out_end[ended]
         memory += needs
-        if memory > peak:
-            peak = memory
-        now += f_ns[i]
-        busy += f_ns[i]
-        memory -= f_ws[i]
-        for at in range(lu_start[i], lu_start[i + 1]):
-            t = lu_items[at]
-            if actions[t] == RECOMPUTE or last_need[t] < 0 or copied[t]:
-                memory -= nbytes[t]
-        if has_barriers and offload_barrier[i] and ended < joined:
-            now = max(now, off_end[joined - 1])
+        peak = max(peak, memory)
+        now += graph.forward_ns[i]
+        memory -= graph.forward_workspace[i]
+        for at in range(graph.last_uses_start[i], graph.last_uses_start[i + 1]):
+            t = graph.last_uses[at]
+            if actions[t] == RECOMPUTE or work.last_need[t] == _NONE or copied[t]:
+                memory -= graph.nbytes[t]
+        if has_barriers and order.offload_barriers[plan, i] and ended < joined:
+            now = max(now, out_end[joined - 1])
         if has_gates:
-            t = join_head[i]
-            while t >= 0:
-                link_free = max(link_free, now) + d2h_ns[t]
-                off_tensor[joined] = t
-                off_end[joined] = link_free
+            t = work.join_head[i]
+            while t != _NONE:
+                link_free = max(link_free, now) + link.d2h_ns[t]
+                out_tensor[joined] = t
+                out_end[joined] = link_free
                 joined += 1
-                t = join_next[t]
+                t = work.join_next[t]
         else:
-            for at in range(fw_start[i], fw_start[i + 1]):
-                t = fw_items[at]
-                if actions[t] == SWAP and first_need[t] >= 0:
-                    link_free = max(link_free, now) + d2h_ns[t]
-                    off_tensor[joined] = t
-                    off_end[joined] = link_free
+            for at in range(graph.writes_start[i], graph.writes_start[i + 1]):
+                t = graph.writes[at]
+                if actions[t] == SWAP and work.first_need[t] != _NONE:
+                    link_free = max(link_free, now) + link.d2h_ns[t]
+                    out_tensor[joined] = t
+                    out_end[joined] = link_free
                     joined += 1
-    forward_ns = now
+    row[FORWARD_NS] = now
+    row[PEAK_BYTES] = peak
+    return now, memory, ended, joined
 
-    # ------------------------------------------------------------------ backward pass
-    # level[k]: memory before step k relative to before step 0, transfers left out.
-    growth = np.int64(0)
+
+@compiled_part
+def _backward(
+    graph: Any, link: Any, budget: int, order: Any, plan: int, work: Any, steps: Any,
+    n_steps: int, n_swapped: int, passed: Any, row: Any,
+) -> None:
+    """Run the backward steps after a forward pass that ended as `passed` says."""
+    now, memory, ended, joined = passed
+    queue, due, out_tensor, out_end = work.queue, work.due, work.out_tensor, work.out_end
+    copied, level, peak_of, window = work.copied, steps.level, steps.peak, steps.window
+    has_gates, has_barriers = len(order.prefetch_gates) > 0, len(order.prefetch_barriers) > 0
+    contended = link.d2h_ppm < WHOLE_PPM or link.h2d_ppm < WHOLE_PPM
+
+    growth = busy = 0
     for k in range(n_steps):
         level[k] = growth
-        peak_of[k] = growth + step_needs[k]
-        growth += step_needs[k] - step_frees[k]
-        busy += step_ns[k]
+        peak_of[k] = growth + steps.needs[k]
+        growth += steps.needs[k] - steps.frees[k]
+        busy += steps.ns[k]
 
+    peak = row[PEAK_BYTES]
+    forward_ns = now
     k = 0
     j = 0  # backward op that step k belongs to
     running = False
@@ -299,21 +402,38 @@ def _run(
     # A monotone queue holds the maxima of peak_of over steps k .. deadline of the head.
     win_head = win_tail = pushed = 0
 
+    # Contention: work left (10^6 a nanosecond at the whole rate), the instant at which that was
+    # so, and the rate since. Offloads still queued follow the running one without a gap, since no
+    # more join.
+    while ended < joined and out_end[ended] <= now:
+        copied[out_tensor[ended]] = True
+        memory -= graph.nbytes[out_tensor[ended]]
+        ended += 1
+    out_work = in_work = 0
+    out_since = in_since = now
+    out_rate = in_rate = WHOLE_PPM
+    if contended and ended < joined:
+        out_work = WHOLE_PPM * (out_end[ended] - now)
+
     while k < n_steps:
-        while ended < joined and off_end[ended] <= now:
-            t = off_tensor[ended]
+        while ended < joined and out_end[ended] <= now:
+            t = out_tensor[ended]
             copied[t] = True
-            memory -= nbytes[t]
+            memory -= graph.nbytes[t]
             ended += 1
+            if contended and ended < joined:
+                out_end[ended] = now + link.d2h_ns[out_tensor[ended]]
+                out_work = WHOLE_PPM * link.d2h_ns[out_tensor[ended]]
+                out_since, out_rate = now, WHOLE_PPM
         if prefetch_end <= now:
             resident += 1
             prefetch_end = _NEVER
         if step_end <= now:
-            memory -= step_frees[k]
+            memory -= steps.frees[k]
             running = False
             step_end = _NEVER
-            if step_forward[k] < 0:
-                if has_barriers and prefetch_barrier[j]:
+            if steps.forward[k] < 0:
+                if has_barriers and order.prefetch_barriers[plan, j]:
                     barrier = started
                 j += 1
             k += 1
@@ -322,19 +442,17 @@ def _run(
 
         while started < n_swapped and started == resident:
             t = queue[started]
-            due = deadline[started]
-            if not copied[t] or (not full_duplex and ended < joined):
+            last = due[started]
+            if not copied[t] or (not link.full_duplex and ended < joined):
                 break
-            if has_gates and prefetch_gate[t] >= 0:
-                gate_step = first_step[prefetch_gate[t]]
-                if k < gate_step:
-                    # A gate later than the first need acts as the backward op of that need.
-                    need_op = np.searchsorted(first_step[:n_backward], due, side="right") - 1
-                    if k < first_step[min(need_op, prefetch_gate[t])]:
-                        break
+            if has_gates and order.prefetch_gates[plan, t] >= 0:
+                # A gate later than the first need acts as the backward op of that need.
+                gate = min(order.prefetch_gates[plan, t], work.due_op[started])
+                if k < work.first_step[gate]:
+                    break
             if pushed < k:
                 pushed = k
-            while pushed <= due:
+            while pushed <= last:
                 while win_tail > win_head and peak_of[window[win_tail - 1]] <= peak_of[pushed]:
                     win_tail -= 1
                 window[win_tail] = pushed
@@ -342,133 +460,123 @@ def _run(
                 pushed += 1
             while window[win_head] < k:
                 win_head += 1
-            in_use = memory - step_needs[k] if running else memory
-            if in_use + nbytes[t] + peak_of[window[win_head]] - level[k] > budget:
+            in_use = memory - steps.needs[k] if running else memory
+            if in_use + graph.nbytes[t] + peak_of[window[win_head]] - level[k] > budget:
                 break
-            memory += nbytes[t]
-            if memory > peak:
-                peak = memory
+            memory += graph.nbytes[t]
+            peak = max(peak, memory)
             started += 1
-            prefetch_end = now + h2d_ns[t]
-            if h2d_ns[t] == 0:
+            if link.h2d_ns[t] == 0:
                 resident += 1
-                prefetch_end = _NEVER
+            else:
+                prefetch_end = now + link.h2d_ns[t]
+                if contended:
+                    in_work = WHOLE_PPM * link.h2d_ns[t]
+                    in_since, in_rate = now, WHOLE_PPM
 
-        here = resident == n_swapped or deadline[resident] > k
-        if not running and here and resident >= barrier and memory + step_needs[k] <= budget:
+        here = resident == n_swapped or due[resident] > k
+        if not running and here and resident >= barrier and memory + steps.needs[k] <= budget:
             # What a prefetch may take is the same before and after a step starts, so the prefetch
             # queue need not be asked again at this instant.
-            memory += step_needs[k]
-            if memory > peak:
-                peak = memory
+            memory += steps.needs[k]
+            peak = max(peak, memory)
             running = True
-            step_end = now + step_ns[k]
+            step_end = now + steps.ns[k]
+
+        if contended:
+            # To do this again at the same instant changes nothing: no work is done meanwhile.
+            both = ended < joined and started > resident
+            rate = link.d2h_ppm if both else WHOLE_PPM
+            if ended < joined and rate != out_rate:
+                out_work -= out_rate * (now - out_since)
+                out_since, out_rate = now, rate
+                end = now + (out_work + rate - 1) // rate
+                row[D2H_BUSY_NS] += end - out_end[ended]
+                out_end[ended] = end
+            rate = link.h2d_ppm if both else WHOLE_PPM
+            if started > resident and rate != in_rate:
+                in_work -= in_rate * (now - in_since)
+                in_since, in_rate = now, rate
+                end = now + (in_work + rate - 1) // rate
+                row[H2D_BUSY_NS] += end - prefetch_end
+                prefetch_end = end
 
         next_event = min(step_end, prefetch_end)
         if ended < joined:
-            next_event = min(next_event, off_end[ended])
+            next_event = min(next_event, out_end[ended])
         if next_event == _NEVER:
-            row[OUTCOME] = STUCK_BACKWARD
-            row[STUCK_OP] = j
-            row[STUCK_RECOMPUTE] = step_forward[k]
-            row[STUCK_NS] = now
-            if resident < n_swapped and deadline[resident] <= k:
-                t = queue[resident]
-                row[STUCK_TENSOR] = t
-                row[SHORTFALL_BYTES] = memory + nbytes[t] + step_needs[k] - budget
+            short = memory + steps.needs[k] - budget
+            if here:
+                _stuck(row, STUCK_BACKWARD, j, steps.forward[k], -1, short, now)
             else:
-                row[STUCK_TENSOR] = -1
-                row[SHORTFALL_BYTES] = memory + step_needs[k] - budget
+                t = queue[resident]
+                short += graph.nbytes[t]
+                _stuck(row, STUCK_BACKWARD, j, steps.forward[k], t, short, now)
             return
-        if next_event > now:
-            now = next_event
+        now = max(now, next_event)
 
-    row[OUTCOME] = FITS
     row[ITERATION_NS] = now
-    row[FORWARD_NS] = forward_ns
-    forward_busy = np.int64(0)
-    for i in range(n_forward):
-        forward_busy += f_ns[i]
-    row[STALL_FORWARD_NS] = forward_ns - forward_busy
-    row[STALL_BACKWARD_NS] = now - busy - (forward_ns - forward_busy)
+    stall_forward = forward_ns
+    for i in range(len(graph.forward_ns)):
+        stall_forward -= graph.forward_ns[i]
+    row[STALL_FORWARD_NS] = stall_forward
+    row[STALL_BACKWARD_NS] = now - forward_ns - busy
     row[PEAK_BYTES] = peak
-    row[MOVED_BYTES] = moved
-    row[D2H_BUSY_NS] = d2h_busy
-    row[H2D_BUSY_NS] = h2d_busy
-    row[STUCK_OP] = -1
-    row[STUCK_RECOMPUTE] = -1
-    row[STUCK_TENSOR] = -1
+    row[STUCK_OP] = row[STUCK_RECOMPUTE] = row[STUCK_TENSOR] = -1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def simulate_batch(
-    graph: Any, link: Any, budget: int, actions: Any, offload_gates: Any, prefetch_gates: Any,
-    offload_barriers: Any, prefetch_barriers: Any, table: Any,
-) -> None:
+    graph: Any, link: Any, budget: int, actions: Any, order: Any, work: Any, steps: Any,
+    table: Any, first: int,
+) -> int:
     """Simulate many plans of one problem.
 
     Parameters
     ----------
-    graph, link : tuple of arrays
+    graph, link : GraphArrays, LinkArrays
         As `slackswap.cost_model.scorer` lays them out.
     budget : int
         Bytes.
     actions : int8[plans, tensors]
         KEEP, SWAP or RECOMPUTE; KEEP for inputs.
-    offload_gates, prefetch_gates : int64[plans, tensors] or of no rows
-        Op index, -1 for none.
-    offload_barriers, prefetch_barriers : bool[plans, ops] or of no rows
-        Where the barriers are.
+    order : OrderArrays
+        Gates and barriers.
+    work, steps : Workspace, StepLists
+        What it works in.
     table : int64[plans, N_COLUMNS]
         Receives the results.
+    first : int
+        Where to begin.
+
+    Returns
+    -------
+    int
+        The plan whose steps do not fit into `steps`: go on there with longer lists. The number of
+        plans when all are done.
     """
-    n_tensors = len(graph[0])
-    n_forward = len(graph[6])
-    n_backward = len(graph[10])
-    work = (
-        np.empty(n_tensors, np.bool_),
-        np.empty(n_tensors, np.int64),
-        np.empty(n_tensors, np.int64),
-        np.empty(n_tensors, np.int64),
-        np.empty(n_forward, np.int64),
-        np.empty(n_forward, np.int64),
-        np.empty(n_backward, np.int64),
-        np.empty(n_tensors, np.int64),
-        np.empty(n_tensors, np.int64),
-    )
-    transfers = (
-        np.empty(n_tensors, np.bool_),
-        np.empty(n_tensors, np.int64),
-        np.empty(n_tensors, np.int64),
-        np.empty(n_forward, np.int64),
-        np.empty(n_tensors, np.int64),
-    )
-    capacity = n_forward + n_backward + 1
-    steps = np.empty((7, capacity), np.int64)
-    has_gates = len(offload_gates) > 0
-    has_barriers = len(offload_barriers) > 0
-    for p in range(len(actions)):
-        row = table[p]
-        row[:] = 0
-        g = p if has_gates else 0
-        b = p if has_barriers else 0
-        order = (
-            has_gates,
-            offload_gates[g] if has_gates else offload_gates.ravel(),
-            prefetch_gates[g] if has_gates else prefetch_gates.ravel(),
-            has_barriers,
-            offload_barriers[b] if has_barriers else offload_barriers.ravel(),
-            prefetch_barriers[b] if has_barriers else prefetch_barriers.ravel(),
-        )
-        lists = (steps[0], steps[1], steps[2], steps[3], steps[4], steps[5], steps[6])
-        n_steps = _schedule(graph, actions[p], work, lists, row)
-        while n_steps == -1:
-            capacity *= 2
-            steps = np.empty((7, capacity), np.int64)
-            lists = (steps[0], steps[1], steps[2], steps[3], steps[4], steps[5], steps[6])
-            n_steps = _schedule(graph, actions[p], work, lists, row)
-        if n_steps == -2:
+    input_bytes = 0
+    for t in range(len(graph.nbytes)):
+        if graph.is_input[t]:
+            input_bytes += graph.nbytes[t]
+    no_ops = len(graph.forward_ns) == 0 and len(graph.backward_ns) == 0
+    for plan in range(first, len(actions)):
+        row = table[plan]
+        for column in range(N_COLUMNS):
+            row[column] = 0
+        n_steps = _schedule(graph, actions[plan], work, steps, row)
+        if n_steps == _STEPS_TOO_SHORT:
+            return plan
+        if n_steps == _OP_CANNOT_RUN_AGAIN:
             row[OUTCOME] = CANNOT_RUN_AGAIN
-            row[RECOMPUTE_NS] = 0
             continue
-        _run(graph, link, budget, actions[p], order, work, lists, transfers, n_steps, row)
+        if no_ops and input_bytes > budget:
+            _stuck(row, STUCK_INPUTS, -1, -1, -1, input_bytes - budget, 0)
+            continue
+        n_swapped = _link(graph, link, actions[plan], order, plan, work, row)
+        passed = _forward(graph, link, budget, actions[plan], order, plan, work, row)
+        if row[OUTCOME] == FITS:
+            _backward(
+                graph, link, budget, order, plan, work, steps, n_steps, n_swapped, passed, row
+            )
+    return len(actions)

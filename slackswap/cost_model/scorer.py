@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,9 @@ from slackswap.plan import Plan
 from slackswap.problem import Problem
 from slackswap.profile import ALL_ACTIONS
 from slackswap.result import Evaluation, Infeasibility, Phase
+
+if TYPE_CHECKING:
+    from slackswap.cost_model.kernel import GraphArrays, LinkArrays
 
 Codes = NDArray[np.int8]
 Ints = NDArray[np.int64]
@@ -65,12 +69,12 @@ class Scorer:
 
     @cached_property
     def d2h_ns(self) -> Ints:
-        """Time to offload each tensor."""
+        """Time to offload each tensor, alone; capped where it is too long to be swapped."""
         return self._per_size(self.problem.hardware.d2h_ns)
 
     @cached_property
     def h2d_ns(self) -> Ints:
-        """Time to prefetch each tensor."""
+        """Time to prefetch each tensor, alone; capped likewise."""
         return self._per_size(self.problem.hardware.h2d_ns)
 
     def encode(self, plan: Plan) -> Codes:
@@ -118,8 +122,8 @@ class Scorer:
         Returns
         -------
         Scores
-            Codes that break a tensor's `allowed` or the host's size, or need an op to run again
-            that cannot, are marked invalid rather than raised.
+            Codes that break a tensor's `allowed` or the host's size, swap what takes too long to
+            transfer, or need an op to run again that cannot, are marked invalid rather than raised.
         """
         from slackswap.cost_model import kernel
 
@@ -134,16 +138,19 @@ class Scorer:
             _filled(prefetch_barriers, barriers, (count, graph.n_backward), False),
         )
         table = np.empty((count, kernel.N_COLUMNS), dtype=np.int64)
+        breaks_rules = self._breaks_rules(codes)
 
         def run(part: slice) -> None:
-            kernel.simulate_batch(
-                self._graph_arrays,
-                (self.d2h_ns, self.h2d_ns, self.problem.hardware.full_duplex),
-                self.problem.budget_bytes,
-                codes[part],
-                *(rows[part] for rows in order),
-                table[part],
-            )
+            work = kernel.workspace(graph.n_tensors, graph.n_forward, graph.n_backward)
+            capacity = graph.n_forward + graph.n_backward + 1
+            done = 0
+            while done < len(codes[part]):
+                done = kernel.simulate_batch(
+                    self._graph_arrays, self._link_arrays, self.problem.budget_bytes, codes[part],
+                    kernel.OrderArrays(*(rows[part] for rows in order)),
+                    work, kernel.step_lists(capacity), table[part], done,
+                )
+                capacity *= 2
 
         parts = [slice(a, a + -(-count // jobs)) for a in range(0, count, -(-count // jobs) or 1)]
         if len(parts) > 1:
@@ -151,7 +158,7 @@ class Scorer:
                 list(pool.map(run, parts))
         else:
             run(slice(None))
-        return Scores(self.problem, table, self._breaks_rules(codes))
+        return Scores(self.problem, table, breaks_rules)
 
     def score_plans(self, plans: Sequence[Plan], *, jobs: int = 1) -> Scores:
         """Score plans with their gates and barriers; they must pass `Problem.check_plan`."""
@@ -180,30 +187,41 @@ class Scorer:
         )
 
     @cached_property
-    def _graph_arrays(self) -> tuple[object, ...]:
+    def _graph_arrays(self) -> GraphArrays:
+        from slackswap.cost_model.kernel import GraphArrays
+
         graph = self.graph
-        return (
-            graph.nbytes,
-            graph.producer,
-            graph.is_input,
-            graph.is_saved,
-            graph.last_forward_use,
-            graph.last_backward_read,
-            graph.forward_ns,
-            graph.forward_workspace,
-            graph.forward_write_bytes,
-            graph.recomputable,
-            graph.backward_ns,
-            graph.backward_workspace,
-            graph.carried,
-            graph.forward_reads.start,
-            graph.forward_reads.items,
-            graph.forward_writes.start,
-            graph.forward_writes.items,
-            graph.backward_reads.start,
-            graph.backward_reads.items,
-            graph.last_uses.start,
-            graph.last_uses.items,
+        return GraphArrays(
+            nbytes=graph.nbytes,
+            producer=graph.producer,
+            is_input=graph.is_input,
+            is_saved=graph.is_saved,
+            last_use=graph.last_forward_use,
+            last_read=graph.last_backward_read,
+            forward_ns=graph.forward_ns,
+            forward_workspace=graph.forward_workspace,
+            forward_writes=graph.forward_write_bytes,
+            again_ok=graph.recomputable,
+            backward_ns=graph.backward_ns,
+            backward_workspace=graph.backward_workspace,
+            carried=graph.carried,
+            reads_start=graph.forward_reads.start,
+            reads=graph.forward_reads.items,
+            writes_start=graph.forward_writes.start,
+            writes=graph.forward_writes.items,
+            backward_reads_start=graph.backward_reads.start,
+            backward_reads=graph.backward_reads.items,
+            last_uses_start=graph.last_uses.start,
+            last_uses=graph.last_uses.items,
+        )
+
+    @cached_property
+    def _link_arrays(self) -> LinkArrays:
+        from slackswap.cost_model.kernel import LinkArrays
+
+        hardware = self.problem.hardware
+        return LinkArrays(
+            self.d2h_ns, self.h2d_ns, hardware.full_duplex, *hardware.contended_ppm
         )
 
     @cached_property
@@ -221,7 +239,8 @@ class Scorer:
     def _per_size(self, duration_of: Callable[[int], int]) -> Ints:
         # In Python integers: bytes x 10^9 overflows 64 bits above 9.2 GB.
         sizes, place = self._sizes
-        durations = [duration_of(size) for size in sizes.tolist()]
+        most = self.problem.hardware.longest_transfer_ns
+        durations = [min(duration_of(size), most + 1) for size in sizes.tolist()]
         return np.array(durations, dtype=np.int64)[place]
 
     def _breaks_rules(self, codes: Codes) -> Bools:
@@ -233,6 +252,10 @@ class Scorer:
         restricted, allowed = self._restricted
         permitted = allowed[np.arange(len(restricted)), codes[:, restricted]]
         broken: Bools = np.logical_not(permitted.all(axis=1))
+        most = self.problem.hardware.longest_transfer_ns
+        too_long = np.flatnonzero(np.maximum(self.d2h_ns, self.h2d_ns) > most)
+        if len(too_long):
+            broken = broken | (codes[:, too_long] == SWAP).any(axis=1)
         host_bytes = self.problem.hardware.host_bytes
         if host_bytes is not None:
             broken = broken | ((codes == SWAP) @ self.graph.nbytes > host_bytes)
@@ -250,7 +273,7 @@ class Scores:
     table : int64[plans, columns]
         Raw results, columns as in `slackswap.cost_model.kernel`.
     breaks_rules : bool[plans]
-        Codes that break a tensor's `allowed` or the host's size.
+        Codes that break a tensor's `allowed`, the host's size or the longest transfer.
     """
 
     problem: Problem

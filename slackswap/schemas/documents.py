@@ -19,6 +19,7 @@ _MAX = 2**60
 
 Count = Annotated[int, Field(ge=0, le=_MAX)]
 Rate = Annotated[int, Field(ge=1, le=_MAX)]
+Share = Annotated[int, Field(ge=10_000, le=1_000_000)]  # millionths
 ActionName = Literal["keep", "swap", "recompute"]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
@@ -87,6 +88,8 @@ class HardwareDocument(_Document):
     device_bytes: Count | None = None
     flops_per_s: Rate | None = None
     memory_bytes_per_s: Rate | None = None
+    d2h_contended_ppm: Share = 1_000_000
+    h2d_contended_ppm: Share = 1_000_000
 
 
 class PlannerDocument(_Document):
@@ -172,6 +175,8 @@ def _explained(detail: Any, model: type[_Document]) -> tuple[str, str]:
     if kind == "greater_than_equal":
         return f"is {found}, below {limits['ge']}", f"write {limits['ge']} or more"
     if kind == "less_than_equal":
+        if limits["le"] < _MAX:
+            return f"is {found}, above {limits['le']}", f"write {limits['le']} or less"
         return f"is {found}, beyond 2^60", "check the unit: nanoseconds and bytes"
     if kind.startswith("int"):
         return f"is {found}, not a whole number", "write whole nanoseconds, bytes and indices"
