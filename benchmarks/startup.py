@@ -14,6 +14,8 @@ from benchmarks.tables import VERDICT, Column, Goal, Table, seconds
 from benchmarks.timing import Watch, fresh_process, fresh_python
 
 _HELP = Goal(0.3, show=seconds)
+#: For a quiet machine; judged by processor time, which other work stretches less.
+_FIRST = Goal(8, show=seconds)
 _HEAVY = ("pandas", "ortools", "torch", "plotly", "numba")
 _IMPORT = f"""
 import json, sys, time
@@ -53,8 +55,10 @@ def tables(scale: Scale) -> Iterator[Table]:
     ]
     if scale.cold:
         with tempfile.TemporaryDirectory() as folder:
-            empty = fresh_python(_FIRST_PLAN, environment={"NUMBA_CACHE_DIR": folder})
-        rows += _first_plan("empty compiler cache", empty)
+            environment = {"NUMBA_CACHE_DIR": folder}
+            empty = fresh_python(_FIRST_PLAN, environment=environment)
+            rows += _first_plan("empty compiler cache", empty)
+            rows[-3].update(_FIRST.judged(empty[0].cpu_s))
     fresh_python(_FIRST_PLAN)
     warm = [fresh_python(_FIRST_PLAN) for _ in range(runs)]
     rows += _first_plan("filled compiler cache", min(warm, key=lambda run: run[0].wall_s))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,10 @@ from slackswap.cli.inputs import (
     ProfileArgument,
     load_problem,
 )
+
+if TYPE_CHECKING:
+    from slackswap.problem import Problem
+    from slackswap.result import Evaluation
 
 app = typer.Typer()
 
@@ -53,8 +57,9 @@ def simulate_command(
     chosen = default_engine(engine)  # type: ignore[arg-type]
     loaded = Plan.load(plan)
     problem = load_problem(profile, budget, hardware)
+    contended = problem.hardware.contended
     try:
-        evaluation = simulate(problem, loaded, chosen, timeline=trace is not None)
+        evaluation = simulate(problem, loaded, chosen, timeline=trace is not None or contended)
     except InvalidPlan as error:
         fix = error.fix
         if error.where == "profile_sha256":
@@ -70,7 +75,8 @@ def simulate_command(
         bound=found,
         bound_note=why_not,
         reason="" if evaluation.feasible else f"it does not fit: {evaluation.infeasible}",
-        more={"engine": chosen},
+        more={"engine": chosen, **({"both_directions_ns": _both_ns(evaluation)} if contended
+                                   else {})},
     )
     if trace is not None:
         from slackswap import files
@@ -81,8 +87,31 @@ def simulate_command(
     if as_json:
         print_json(answer.to_dict())
     else:
-        print_answer(answer, trace)
+        print_answer(answer, trace, _contention_lines(problem, evaluation) if contended else ())
     if loaded.profile_sha256 is None:
         note("note: the plan does not say which profile it was made for")
     if not evaluation.feasible:
         raise typer.Exit(3)
+
+
+def _both_ns(evaluation: Evaluation) -> int | None:
+    spans = evaluation.both_directions
+    if spans is None or not evaluation.feasible:
+        return None
+    return sum(end - start for start, end in spans)
+
+
+def _contention_lines(problem: Problem, evaluation: Evaluation) -> list[tuple[str, str]]:
+    from slackswap.quantities import format_ns
+
+    both = _both_ns(evaluation)
+    if both is None:
+        return []
+    spans = evaluation.both_directions or ()
+    out, back = (ppm / 10_000 for ppm in problem.hardware.contended_ppm)
+    where = ""
+    if spans:
+        stretches = "1 stretch" if len(spans) == 1 else f"{len(spans)} stretches"
+        where = (f" in {stretches} from {format_ns(spans[0][0])} to {format_ns(spans[-1][1])}, "
+                 f"out at {out:g}%, back at {back:g}%")
+    return [("both ways at once", f"{format_ns(both)}{where}")]

@@ -27,7 +27,8 @@ class Capabilities:
     uses_swap, uses_recompute : bool
         Actions its plans may contain.
     monotone : bool
-        It promises never to be slower at a larger budget.
+        It promises never to be slower at a larger budget, on hardware without contention (with
+        it, an earlier prefetch may hold back an offload, and even a fixed plan may get slower).
     uses_budget : bool
         It sizes its actions by the budget. A planner whose rule does the same whatever the budget,
         such as one that swaps everything, says no; whether its plan fits is then for the framework

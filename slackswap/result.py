@@ -174,6 +174,32 @@ class Evaluation:
             return None
         return self.stall_forward_ns + self.stall_backward_ns
 
+    @property
+    def both_directions(self) -> tuple[tuple[int, int], ...] | None:
+        """When both directions of the link ran at once, as (start, end) in ns.
+
+        Such stretches follow each other in time, those that touch as one; None without a timeline.
+        """
+        if self.timeline is None:
+            return None
+        out, back = (
+            [(event.start_ns, event.end_ns) for event in self.timeline if event.stream is stream]
+            for stream in (Stream.D2H, Stream.H2D)
+        )
+        found: list[tuple[int, int]] = []
+        a = b = 0
+        while a < len(out) and b < len(back):
+            start, end = max(out[a][0], back[b][0]), min(out[a][1], back[b][1])
+            if start < end:
+                if found and found[-1][1] == start:
+                    start = found.pop()[0]
+                found.append((start, end))
+            if out[a][1] <= back[b][1]:
+                a += 1
+            else:
+                b += 1
+        return tuple(found)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as a JSON object, without memory curve and timeline."""
         document = {

@@ -244,7 +244,10 @@ def bound_below_optimum(session: Session) -> None:
 
 
 def monotone_as_declared(session: Session) -> None:
-    """Check that it is never slower at a larger budget, if it declares itself monotone."""
+    """Check that it is never slower at a larger budget, if it declares itself monotone.
+
+    The promise is for hardware without contention, as that of the cases is.
+    """
     if not session.planner.capabilities.monotone:
         raise Skipped("it does not declare itself monotone")
     for profile, ladder in cases.budget_ladders().items():

@@ -15,6 +15,7 @@ from slackswap.result import Evaluation, Event, Stream
 _PROCESS = 1
 _THREADS = {Stream.COMPUTE: (1, "compute"), Stream.D2H: (2, "D2H (offload)"),
             Stream.H2D: (3, "H2D (prefetch)")}
+_BOTH = (4, "both directions at once")
 
 
 def chrome_trace(evaluation: Evaluation, *, title: str = "slackswap") -> dict[str, Any]:
@@ -30,8 +31,8 @@ def chrome_trace(evaluation: Evaluation, *, title: str = "slackswap") -> dict[st
     Returns
     -------
     dict
-        One track per stream and a counter of memory in use. Times are in microseconds, as the
-        format wants.
+        One track per stream, one for when both directions of the link run if they ever do, and a
+        counter of memory in use. Times are in microseconds, as the format wants.
 
     Raises
     ------
@@ -44,10 +45,16 @@ def chrome_trace(evaluation: Evaluation, *, title: str = "slackswap") -> dict[st
             fix="score the plan with simulate(problem, plan, timeline=True)",
         )
     events: list[dict[str, Any]] = [_metadata("process_name", 0, {"name": title})]
-    for thread, name in _THREADS.values():
+    both = evaluation.both_directions or ()
+    for thread, name in (*_THREADS.values(), *([_BOTH] if both else [])):
         events.append(_metadata("thread_name", thread, {"name": name}))
         events.append(_metadata("thread_sort_index", thread, {"sort_index": thread}))
     events += [_stretch(event) for event in evaluation.timeline]
+    events += [
+        {"name": _BOTH[1], "cat": "link", "ph": "X", "ts": start / 1000,
+         "dur": (end - start) / 1000, "pid": _PROCESS, "tid": _BOTH[0], "args": {}}
+        for start, end in both
+    ]
     levels = dict(evaluation.memory_curve)  # of several changes at one instant the last counts
     events += [
         {"name": "memory in use", "ph": "C", "pid": _PROCESS, "tid": 0, "ts": time_ns / 1000,

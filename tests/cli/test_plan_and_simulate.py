@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from slackswap import (
+    BackwardOp,
+    ForwardOp,
     Hardware,
     Plan,
     Problem,
     Profile,
+    Tensor,
     load_hardware,
     load_profile,
     simulate,
@@ -285,3 +289,28 @@ def test_the_way_back_from_a_repriced_profile_is_told(here, cli):
     assert "--hardware" in result.err
     assert cli("simulate", "bert-large", "p.json", "-b", "60%", "--hardware",
                "h100-sxm").code == 0
+
+
+def test_simulate_and_the_trace_show_where_both_directions_ran(here, cli):
+    # As worked out in tests/cost_model/test_contention.py: both run from 20 to 36 ns, at a half
+    # and a quarter.
+    profile = Profile(
+        "three", "random", (Tensor("x", 8), Tensor("h", 4), Tensor("z", 40)),
+        (ForwardOp("f1", 10, (0,), (1,)), ForwardOp("f2", 10, (1,), (2,))),
+        (BackwardOp("b2", 20, ()), BackwardOp("b1", 20, (1,)), BackwardOp("b0", 9, (2,))),
+    )
+    profile.save("three.json")
+    Plan({"h": "swap", "z": "swap"}).save("three-plan.json")
+    hardware = Hardware("toy", 10**9, 10**9, d2h_contended_ppm=500_000, h2d_contended_ppm=250_000)
+    hardware.save("toy.json")
+    asked = ("simulate", "three.json", "three-plan.json", "-b", "unlimited", "--hardware")
+    shown = " ".join(cli(*asked, "toy.json", "--trace", "trace.json").out.split())
+    assert "both ways at once 16 ns in 1 stretch from 20 ns to 36 ns" in shown
+    assert "out at 50%, back at 25%" in shown
+    assert cli(*asked, "toy.json", "--json").json["both_directions_ns"] == 16
+    trace = json.loads((here / "trace.json").read_text())["traceEvents"]
+    (both,) = (event for event in trace if event.get("cat") == "link")
+    assert (both["ts"], both["dur"]) == (0.02, 0.016)
+    # Without contention both may run too; there is nothing to tell about it but in the trace.
+    replace(hardware, d2h_contended_ppm=10**6, h2d_contended_ppm=10**6).save("free.json")
+    assert "both ways at once" not in cli(*asked, "free.json").out
