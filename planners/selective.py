@@ -37,6 +37,7 @@ from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
 from slackswap.planners.chen import Segments
 from slackswap.planners.common.fitting import first_fitting, out_of_reach, permitted
+from slackswap.planners.common.labels import require_labels
 from slackswap.problem import Problem
 from slackswap.profile import Profile
 
@@ -67,10 +68,16 @@ class SelectiveCheckpointing:
 
         Raises
         ------
+        Skipped
+            When not everything fits and no op has a kind, or none a layer.
         Infeasible
             When it does not fit with every block recomputed.
         """
         scorer = Scorer(problem)
+        as_it_is = permitted(scorer, scorer.default)
+        if not scorer.score(as_it_is).feasible[0]:
+            require_labels(problem.profile, "selective checkpointing", "kind", report)
+            require_labels(problem.profile, "selective checkpointing", "layer", report)
         segments = Segments(scorer)
         internals = [
             attention_internals(problem.profile, scorer.graph, layer) for layer in segments.layers

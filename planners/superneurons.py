@@ -45,6 +45,7 @@ from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
 from slackswap.planners.common.eviction import evict
 from slackswap.planners.common.fitting import checked, out_of_reach, permitted
+from slackswap.planners.common.labels import require_labels
 from slackswap.problem import Problem
 from slackswap.profile import Profile
 
@@ -87,6 +88,8 @@ class SuperNeurons:
 
         Raises
         ------
+        Skipped
+            When not everything fits and no op has a kind.
         Infeasible
             When memory runs out with every checkpoint evicted.
         """
@@ -95,6 +98,7 @@ class SuperNeurons:
         as_it_is = permitted(scorer, scorer.default)
         if scorer.score(as_it_is).feasible[0]:
             return scorer.decode(as_it_is)
+        require_labels(profile, "SuperNeurons", "kind", report)
 
         joins = join_ops(profile)
         cheap = _ops_of(profile, CHEAP_KINDS) & ~joins

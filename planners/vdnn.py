@@ -39,6 +39,7 @@ from slackswap.cost_model.scorer import SWAP, Scorer
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
 from slackswap.planners.common.fitting import checked, out_of_reach, permitted, swappable
+from slackswap.planners.common.labels import report_missing_kinds, require_labels
 from slackswap.problem import Problem
 
 Policy = Literal["none", "conv", "all"]
@@ -94,9 +95,12 @@ class VDNNConv:
 
         Raises
         ------
+        Skipped
+            When no op has a kind: then no budget would help.
         Infeasible
             When it does not fit.
         """
+        require_labels(problem.profile, "vDNN-conv", "kind", report)
         return checked(problem, vdnn_plan(problem, "conv", self.granularity), "vDNN-conv")
 
 
@@ -173,6 +177,9 @@ def _first(
     *,
     barriers: bool = True,
 ) -> Plan:
+    if policies == ("conv",):
+        require_labels(problem.profile, rule, "kind", report)
+    report_missing_kinds(problem.profile, report)  # without kinds, conv moves nothing
     plans = [vdnn_plan(problem, policy, granularity, barriers=barriers) for policy in policies]
     scores = Scorer(problem).score_plans(plans)
     fitting = np.flatnonzero(scores.feasible)

@@ -28,17 +28,29 @@ _MASK_BYTES = 1
 
 @dataclass(slots=True)
 class _Node:
-    """A line of the file; `reads` are the nodes it has edges from."""
+    """A line of the file; `reads` are the nodes it has edges from, then the results it reads."""
 
     name: str
     description: str
     place: Place
     forward_ns: int
     backward_ns: int
-    nbytes: int
+    sizes: tuple[int, ...]
     parameter_bytes: int
     kind: LayerKind
     reads: list[str] = field(default_factory=list)
+
+    @property
+    def results(self) -> dict[str, int]:
+        """Sizes of its results; several are numbered."""
+        if len(self.sizes) == 1:
+            return {self.name: self.sizes[0]}
+        return {f"{self.name}:{item}": nbytes for item, nbytes in enumerate(self.sizes)}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all results."""
+        return sum(self.sizes)
 
 
 @dataclass(slots=True)
@@ -98,7 +110,8 @@ def pipedream_profile(
             f"an activation of {element_bytes!r} bytes is not possible", where="element_bytes",
             fix="use 4 for fp32, 2 for fp16 and bf16",
         )
-    nodes = _without_aliases(_in_order(_parse(text, file), file))
+    aliases = _Aliases()
+    nodes = aliases.resolve(_in_order(_parse(text, file), file))
     build = _Build(nodes, element_bytes, pool_indices)
     build.run()
     parameter_bytes = sum(node.parameter_bytes for node in nodes.values())
@@ -116,7 +129,7 @@ def pipedream_profile(
             "element_bytes": element_bytes,
             "times": "measured: each layer on a GPU, by the PipeDream profiler",
             "graph": "layers and edges as in the file; saved tensors inferred",
-            "assumptions": list(_assumptions(nodes, build, pool_indices)),
+            "assumptions": [*_assumptions(nodes, build, pool_indices), *aliases.assumptions()],
         },
     )
 
@@ -172,16 +185,16 @@ def _node(parts: list[str], place: Place) -> _Node:
         place,
         forward_ns=scaled(values["forward_compute_time"], 10**6, place, "forward_compute_time"),
         backward_ns=scaled(values["backward_compute_time"], 10**6, place, "backward_compute_time"),
-        nbytes=_total(values["activation_size"], place),
+        sizes=_sizes(values["activation_size"], place),
         parameter_bytes=scaled(values["parameter_size"], 1, place, "parameter_size"),
         kind=layer_kind(description),
     )
 
 
-def _total(value: str, place: Place) -> int:
-    """Return a size; a layer with several results lists theirs: ``[4096.0; 128.0]``."""
+def _sizes(value: str, place: Place) -> tuple[int, ...]:
+    """Return a size for each result; a layer with several lists them: ``[4096.0; 128.0]``."""
     items = value.removeprefix("[").removesuffix("]").split(";")
-    return sum(scaled(item, 1, place, "activation_size") for item in items)
+    return tuple(scaled(item, 1, place, "activation_size") for item in items)
 
 
 def _in_order(nodes: dict[str, _Node], file: str) -> dict[str, _Node]:
@@ -214,21 +227,76 @@ def _number(name: str) -> tuple[int, str]:
     return (int(digits[0]) if digits else 0), name
 
 
-def _without_aliases(nodes: dict[str, _Node]) -> dict[str, _Node]:
-    """Drop views, which are their input, and sizes, which are numbers on the host."""
-    stands_for: dict[str, str | None] = {}
-    kept: dict[str, _Node] = {}
-    for name, node in nodes.items():
-        sources = (stands_for[source] for source in node.reads)
-        node.reads = list(dict.fromkeys(source for source in sources if source is not None))
-        if node.kind.saves is Saves.SIZE:
-            stands_for[name] = None
-        elif node.kind.saves is Saves.VIEW and node.reads and not node.forward_ns:
-            stands_for[name] = max(node.reads, key=lambda source: kept[source].nbytes)
-        else:
-            stands_for[name] = name
-            kept[name] = node
-    return kept
+class _Aliases:
+    """Drops the nodes that are no memory of their own, and lets their readers read what they are.
+
+    These are views, which are their input; items of a tuple, which are one of its results; and
+    sizes, which are numbers on the host.
+    """
+
+    def __init__(self) -> None:
+        self._stands_for: dict[str, tuple[str, ...]] = {}
+        self._nbytes: dict[str, int] = {}
+        self._maker: dict[str, _Node] = {}
+        self._unlike: list[str] = []
+
+    def resolve(self, nodes: dict[str, _Node]) -> dict[str, _Node]:
+        """Return the nodes that remain; they read results."""
+        kept: dict[str, _Node] = {}
+        items = [node for node in nodes.values() if node.kind.saves is Saves.ITEM]
+        taken_apart = {source for node in items for source in node.reads}
+        for name, node in nodes.items():
+            if name not in taken_apart and node.kind.saves is not Saves.ITEM:
+                node.sizes = (node.nbytes,)  # a tuple that stays whole is one storage
+            sources = [self._stands_for[source] for source in node.reads]
+            node.reads = list(dict.fromkeys(result for results in sources for result in results))
+            alias = self._alias(node, [results for results in sources if results])
+            if alias is None:
+                kept[name] = node
+                self._nbytes |= node.results
+                self._maker |= dict.fromkeys(node.results, node)
+            self._stands_for[name] = tuple(node.results) if alias is None else alias
+        return kept
+
+    def _alias(self, node: _Node, sources: list[tuple[str, ...]]) -> tuple[str, ...] | None:
+        """Return the results that a node stands for; None when it makes its own."""
+        saves = node.kind.saves
+        if saves is Saves.SIZE:
+            return ()
+        if not sources or saves not in (Saves.VIEW, Saves.ITEM):
+            return None
+        source = max(sources, key=lambda results: sum(self._nbytes[name] for name in results))
+        if saves is Saves.ITEM and len(source) > 1:
+            # Taking an item is no work: its time is the rest of what made the tuple.
+            self._maker[source[0]].forward_ns += node.forward_ns
+            self._maker[source[0]].backward_ns += node.backward_ns
+            return self._item(node, source)
+        return None if node.forward_ns else source  # a view that takes time copies
+
+    def _item(self, node: _Node, source: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the part of a tuple that an item is: the sizes tell, as tuples may be nested."""
+        width = len(node.sizes)
+        runs = [source[at : at + width] for at in range(len(source) - width + 1)]
+        fitting = [
+            at for at, run in enumerate(runs)
+            if tuple(self._nbytes[name] for name in run) == node.sizes
+        ]
+        if not fitting:
+            self._unlike.append(node.name)
+            return source
+        number = re.fullmatch(r"__getitem__\((-?[0-9]{1,4})\)", node.description.strip())
+        wanted = int(number[1]) if number else 0
+        if wanted < 0:
+            return runs[fitting[max(wanted, -len(fitting))]]
+        return runs[next((at for at in fitting if at >= wanted), fitting[-1])]
+
+    def assumptions(self) -> Iterator[str]:
+        """Yield what was assumed of items."""
+        if self._unlike:
+            yield (
+                "items whose size is that of no result, taken to be the whole of their tuple: "
+                + ", ".join(self._unlike)
+            )
 
 
 class _Build:
@@ -243,8 +311,8 @@ class _Build:
         self._pool_indices = pool_indices
         self._readers: dict[str, list[str]] = defaultdict(list)
         for node in nodes.values():
-            for source in node.reads:
-                self._readers[source].append(node.name)
+            for result in node.reads:
+                self._readers[result].append(node.name)
         self._storage: dict[str, str] = {}
         self._saved: dict[str, list[str]] = {}
 
@@ -252,7 +320,7 @@ class _Build:
         """Lay out the forward ops, then the backward ops in reverse."""
         for node in self._nodes.values():
             if node.kind.saves is Saves.INPUT_OF_NET and not node.reads:
-                self._storage[node.name] = self.builder.tensor(node.name, node.nbytes)
+                self._declare(node)
             else:
                 self._layer(node)
         for layer, op in enumerate(self.ops):
@@ -262,6 +330,11 @@ class _Build:
                 reads=op.reads, writes=op.writes, layer=layer, kind=op.kind,
             )
         self._backward()
+
+    def _declare(self, node: _Node) -> list[str]:
+        results = [self.builder.tensor(name, nbytes) for name, nbytes in node.results.items()]
+        self._storage |= {name: name for name in results}
+        return results
 
     def _layer(self, node: _Node) -> None:
         reads = [self._storage[source] for source in node.reads]
@@ -275,9 +348,7 @@ class _Build:
         else:
             if in_place:
                 self.copied.append(node.name)
-            result = self.builder.tensor(node.name, node.nbytes)
-            self._storage[node.name] = result
-            op = _Op([node], reads, [result])
+            op = _Op([node], reads, self._declare(node))
             self.ops.append(op)
         self._saved[node.name] = list(self._saves(node, reads, op))
 
@@ -289,17 +360,17 @@ class _Build:
         return (
             before.name in node.reads
             and self._readers[before.name] == [node.name]
-            and before.nbytes == node.nbytes
+            and before.sizes == node.sizes
         )
 
     def _saves(self, node: _Node, reads: list[str], op: _Op) -> Iterator[str]:
         """Yield what the layer's backward op reads, making masks and indices on the way."""
-        saves, result = node.kind.saves, self._storage[node.name]
+        saves = node.kind.saves
         elements = node.nbytes // self._element_bytes
         if saves in (Saves.INPUTS, Saves.INPUT_AND_INDICES, Saves.ALL):
             yield from reads
         if saves in (Saves.RESULT, Saves.ALL):
-            yield result
+            yield from (self._storage[name] for name in node.results)
         extra = None
         if saves is Saves.MASK:
             extra = self.builder.tensor(f"{node.name}.mask", _MASK_BYTES * elements)
@@ -311,12 +382,16 @@ class _Build:
 
     def _backward(self) -> None:
         layers = [(layer, node) for layer, op in enumerate(self.ops) for node in op.nodes]
-        inputs = self._nodes.keys() - {node.name for _, node in layers}
+        nbytes = {name: size for n in self._nodes.values() for name, size in n.results.items()}
         levels = gradient_levels(
-            [(node.reads, [node.name]) for _, node in layers],
-            {name: node.nbytes for name, node in self._nodes.items()},
-            without_gradient=inputs,
-            roots=[node.name for _, node in layers if not self._readers[node.name]],
+            [(node.reads, tuple(node.results)) for _, node in layers],
+            nbytes,
+            without_gradient=nbytes.keys() - {name for _, n in layers for name in n.results},
+            # A result that nobody reads gets no gradient if another one of its layer is read.
+            roots=[
+                name for _, node in layers for name in node.results
+                if not any(self._readers[result] for result in node.results)
+            ],
         )
         for (layer, node), level in zip(reversed(layers), reversed(levels), strict=True):
             self.builder.backward(

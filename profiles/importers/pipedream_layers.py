@@ -21,6 +21,8 @@ class Saves(Enum):
     ALL = auto()
     #: The layer is its input, seen otherwise.
     VIEW = auto()
+    #: The layer is one item of its input, a tuple of results, or a view of a part of it.
+    ITEM = auto()
     #: The layer is a number on the host.
     SIZE = auto()
     #: The layer loads the data.
@@ -37,7 +39,7 @@ class LayerKind:
 
 
 _KINDS: tuple[tuple[str, LayerKind], ...] = (
-    (r"Input", LayerKind("input", Saves.INPUT_OF_NET)),
+    (r"Input\d*", LayerKind("input", Saves.INPUT_OF_NET)),
     (r"(Conv|ConvTranspose)[123]d", LayerKind("conv", Saves.INPUTS)),
     (r"Linear|Bilinear|MatMul|BMM", LayerKind("gemm", Saves.INPUTS)),
     (r"\w*Norm([123]d)?", LayerKind("norm", Saves.INPUTS)),
@@ -52,6 +54,7 @@ _KINDS: tuple[tuple[str, LayerKind], ...] = (
     (r"Concat|Cat|Stack", LayerKind("elementwise", Saves.NOTHING)),
     (r"Mul|__mul__|__imul__", LayerKind("elementwise", Saves.INPUTS)),
     (r"View|Reshape|Flatten|Squeeze|Unsqueeze|Identity", LayerKind("view", Saves.VIEW)),
+    (r"__getitem__", LayerKind("view", Saves.ITEM)),
     (r"Size|Shape", LayerKind("size", Saves.SIZE)),
 )
 _COMPILED = tuple((re.compile(pattern), kind) for pattern, kind in _KINDS)

@@ -128,8 +128,10 @@ def table_profile(
         Naming the line and what would fix it.
     """
     rows = rows_of_csv(text, file)
-    table = _Table(rows, None, {})
-    return table.build().profile(
+    builder = _Table(rows, None, {}).build()
+    if not rows.rows:
+        Place(file, 1).fail("the table has a header and no ops", "write one line for each op")
+    return builder.profile(
         name,
         source=source,
         provenance={

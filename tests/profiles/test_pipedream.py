@@ -133,6 +133,90 @@ def test_views_pass_through_in_chains_and_sizes_vanish():
     assert list(forward(convert(chain("Conv2d(1, 1)", "View(-1)")))) == ["node1", "node2"]
 
 
+TUPLE = """\
+node1 -- Input0 -- forward_compute_time=0.000, backward_compute_time=0.000, activation_size=0.0, parameter_size=0.000
+node2 -- LSTM(8, 16) -- forward_compute_time=1.500, backward_compute_time=2.500, activation_size=[4096.0; 512.0; 512.0], parameter_size=576.000
+node3 -- __getitem__(0) -- forward_compute_time=0.000, backward_compute_time=0.000, activation_size=4096.0, parameter_size=0.000
+node4 -- Dropout(p=0.2) -- forward_compute_time=0.100, backward_compute_time=0.100, activation_size=4096.0, parameter_size=0.000
+node5 -- Linear(in_features=16, out_features=4, bias=True) -- forward_compute_time=0.100, backward_compute_time=0.100, activation_size=1024.0, parameter_size=64.000
+\tnode1 -- node2
+\tnode2 -- node3
+\tnode3 -- node4
+\tnode4 -- node5
+"""  # noqa: E501  (a line of the format)
+
+
+def test_an_item_of_a_tuple_is_no_memory_of_its_own():
+    profile = convert(TUPLE)
+    # The item is the first result of the LSTM. The other two, its last states, are never read.
+    assert {tensor.name: tensor.nbytes for tensor in profile.tensors} == {
+        "node1": 0, "node2:0": 4096, "node2:1": 512, "node2:2": 512,
+        "node4": 4096, "node4.mask": 1024, "node5": 1024,
+    }
+    assert forward(profile)["node4"][2] == ["node2:0"]
+    assert [(op.name, names(profile, op.reads)) for op in profile.backward] == [
+        ("node5.bwd", ["node4"]),
+        ("node4.bwd", ["node4.mask"]),
+        ("node2.bwd", ["node1", "node2:0", "node2:1", "node2:2"]),
+    ]
+    # Saved: 5120 of the LSTM, whose kind is not known, the mask 1024, the linear layer's input
+    # 4096: 10,240. The linear layer's result 1024 is not saved: 11,264 at the end of forward.
+    # node5.bwd: 10,240 saved, the result's gradient 1024, and it makes that of node4: 15,360.
+    # node4.bwd: 5120 and the mask saved, 4096 carried, and it makes the item's 4096: 14,336.
+    # node2.bwd: 5120 saved and the item's gradient 4096: 9216.
+    forward_levels, backward_levels = profile.graph.keep_all_levels
+    assert forward_levels[-1] == 11_264
+    assert list(backward_levels) == [15_360, 14_336, 9_216]
+    assert profile.keep_all_peak_bytes == 15_360
+
+
+def with_items(sizes, *items):
+    """Return a tuple of these sizes, and a layer for each item, read by a linear layer."""
+    lines = [node("node0", "Input"), node("node1", "LSTM(1, 1)", sizes, 0.0, 0.0),
+             "\tnode0 -- node1"]
+    for i, (source, index, size, *time) in enumerate(items, start=2):
+        lines += [node(f"node{i}", f"__getitem__({index})", size, *(time or (0, 0))),
+                  f"\t{source} -- node{i}"]
+    last = len(items) + 2
+    lines += [node(f"node{last}", "Linear(1, 1)"), f"\tnode{last - 1} -- node{last}"]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "items", "read"),
+    [
+        ("[9; 5; 5]", [("node1", 0, 9)], ["node1:0"]),
+        ("[5; 5; 5]", [("node1", 1, 5)], ["node1:1"]),
+        ("[5; 5; 5]", [("node1", -1, 5)], ["node1:2"]),
+        # (output, (hidden, cell)): the file lists the sizes flat.
+        ("[9; 5; 5]", [("node1", 1, "[5; 5]")], ["node1:1", "node1:2"]),
+        ("[9; 5; 5]", [("node1", 1, "[5; 5]"), ("node2", 1, 5)], ["node1:2"]),
+        # ((first, second), output): item 1 is the third size.
+        ("[5; 5; 9]", [("node1", 1, 9)], ["node1:2"]),
+        # A part of a tensor is a view of it.
+        ("9", [("node1", "slice(0, 1)", 4)], ["node1"]),
+        ("[9; 5]", [("node1", 0, 7)], ["node1:0", "node1:1"]),
+    ],
+)
+def test_items_are_found_by_number_and_size(sizes, items, read):
+    profile = convert(with_items(sizes, *items))
+    last = f"node{len(items) + 2}"
+    assert list(forward(profile)) == ["node1", last]
+    assert forward(profile)[last][2] == read
+    unlike = any("that of no result" in line for line in profile.provenance["assumptions"])
+    assert unlike == (items[0][2] == 7)
+
+
+def test_the_time_of_taking_an_item_is_not_lost():
+    profile = convert(with_items("[9; 5]", ("node1", 0, 9, 2, 3)))
+    assert forward(profile)["node1"][1] == 2_000_000
+    assert profile.backward[-1].duration_ns == 3_000_000
+    # Of a tensor: gathering rows takes time and makes a copy, whose backward reads nothing.
+    profile = convert(with_items("9", ("node1", "tensor", 4, 2, 3)))
+    assert forward(profile)["node2"] == ("view", 2_000_000, ["node1"], ["node2"])
+    assert [op.reads for op in profile.backward if op.name == "node2.bwd"] == [()]
+
+
 def test_a_branch_the_loss_does_not_see_gets_no_gradient():
     ops = [(["x"], ["a"]), (["a"], ["unused"]), (["a"], ["b"])]
     sizes = {"x": 1, "a": 10, "unused": 100, "b": 1000}
@@ -192,7 +276,8 @@ def test_format_is_detected():
 
 LAYERS = st.sampled_from(
     ["Input", "Conv2d(1, 1)", "ReLU(inplace)", "Add(inplace)", "MaxPool2d(2)", "Dropout(p=0.5)",
-     "View(-1)", "Size(0)", "BatchNorm2d(3)", "Gizmo -- 3", "Concat"]
+     "View(-1)", "__getitem__(0)", "__getitem__(1)", "Size(0)", "BatchNorm2d(3)",
+     "Gizmo -- 3", "Concat"]
 )
 
 

@@ -246,3 +246,9 @@ def test_tables_need_no_pandas():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_a_table_of_a_header_alone_is_refused():
+    with pytest.raises(InvalidFile, match="a header and no ops") as caught:
+        table_profile("name,forward_ns,backward_ns,writes\n", file="t.csv", name="t")
+    assert caught.value.where.endswith("line 1")
