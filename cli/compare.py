@@ -56,12 +56,13 @@ def compare_command(
         method_of,
     )
     from slackswap.cli.output import Progress, print_json
-    from slackswap.registry import planner_names, resolve_planner
+    from slackswap.evaluation.run.isolated import describe
+    from slackswap.registry import planner_names
 
     method = method_of(bound, allow_none=True)
     check_seconds(time_limit)
     for name in planner or ():
-        resolve_planner(name)  # a wrong name answers at once, not after the other planners
+        describe(name)  # a wrong name answers at once, not after the other planners
     problem = load_problem(profile, budget, hardware)
     with Progress(quiet=as_json) as progress:
         progress(f"proving a lower bound ({method}) ...")
@@ -104,15 +105,17 @@ def _ask(
     """Ask one planner; whatever it does wrong becomes its row, not the end of the others."""
     from slackswap.cli.judged import tighter
     from slackswap.cli.scores import Answer
-    from slackswap.errors import Skipped, SlackSwapError
-    from slackswap.solving import solve
+    from slackswap.errors import PlannerFailed, Skipped, SlackSwapError
+    from slackswap.evaluation.run.isolated import solve_isolated
     from slackswap.status import Status
 
     try:
-        solution = solve(problem, name, seed=seed, time_limit=time_limit)
+        solution = solve_isolated(problem, name, seed=seed, time_limit=time_limit)
         return Answer.of(solution, tighter(bound, solution.bound), why_not)
     except Skipped as error:
         status, reason = Status.SKIPPED, str(error)
+    except PlannerFailed as error:
+        status, reason = Status.ERROR, error.what
     except SlackSwapError as error:
         status, reason = Status.ERROR, str(error)
     except Exception as error:

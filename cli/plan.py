@@ -61,7 +61,7 @@ def plan_command(
     )
     from slackswap.cli.output import Progress, note, print_json
     from slackswap.cli.scores import Answer, print_answer
-    from slackswap.solving import solve
+    from slackswap.evaluation.run.isolated import solve_isolated
 
     method = method_of(bound, allow_none=True)
     check_seconds(time_limit)
@@ -69,7 +69,9 @@ def plan_command(
     problem = load_problem(profile, budget, hardware)
     with Progress(quiet=as_json) as progress:
         progress(f"{planner} is planning ...")
-        solution = solve(problem, planner, seed=seed, time_limit=time_limit, **parameters)
+        solution = solve_isolated(
+            problem, planner, seed=seed, time_limit=time_limit, **parameters
+        )
         progress(f"proving a lower bound ({method}) ...")
         found, why_not = bound_beside(problem, method)
         answer = Answer.of(solution, tighter(found, solution.bound), why_not)
@@ -78,6 +80,8 @@ def plan_command(
             progress("looking for the least budget that works ...")
             least = least_beside(problem)
 
+    if solution.printed:
+        note(f"{solution.planner.name} printed:\n{solution.printed.rstrip()}")
     written = None
     if output is not None and solution.plan is not None and answer.fits:
         replace(solution.plan, profile_sha256=problem.profile.sha256).save(output)

@@ -224,7 +224,7 @@ def summarise(profile: Profile, hardware: Hardware) -> ProfileSummary:
         saved_by_kind=_by_kind(profile),
         saved_by_layer=_by_layer(profile),
         prices=recompute_prices(profile),
-        assumptions=tuple(map(str, assumptions)) if isinstance(assumptions, list) else (),
+        assumptions=tuple(map(str, assumptions)) if isinstance(assumptions, tuple) else (),
     )
 
 

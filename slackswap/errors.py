@@ -69,6 +69,10 @@ class InvalidPlanner(SlackSwapError):
     """A planner cannot be loaded or does not follow the protocol."""
 
 
+class PlannerFailed(SlackSwapError):
+    """A planner raised an error, ended its process, or answered what cannot be read."""
+
+
 class UnknownName(SlackSwapError):
     """No built-in profile, hardware, planner or suite has this name."""
 

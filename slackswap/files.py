@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import math
 import os
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar
 
@@ -204,3 +205,37 @@ def _unwritable(path: Path, error: OSError) -> InvalidFile:
         where=str(path),
         fix="check the folder, its permissions and the free space",
     )
+
+
+def plain(value: Any, not_finite: Callable[[float], Any] = float) -> Any:
+    """Return what a planner reports as JSON can hold it: NumPy's arrays and scalars, paths, sets.
+
+    Parameters
+    ----------
+    value : object
+        Anything; what is not known becomes text.
+    not_finite : callable
+        Makes infinities and not-a-number into what is wanted in their place.
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(item, not_finite) for key, item in value.items()}
+    if isinstance(value, (set, frozenset)):
+        return [plain(item, not_finite) for item in sorted(value, key=str)]
+    if isinstance(value, (list, tuple)):
+        return [plain(item, not_finite) for item in value]
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else not_finite(float(value))
+    if isinstance(value, os.PathLike):
+        return str(os.fspath(value))
+    if hasattr(value, "tolist"):
+        return plain(value.tolist(), not_finite)
+    return str(value)
+
+
+def jsonable(value: Any) -> Any:
+    """Return a value as strict JSON can hold it, with infinities as text."""
+    return plain(value, json.dumps)

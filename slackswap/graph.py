@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from slackswap.frozen import read_only
 
 if TYPE_CHECKING:
     from slackswap.profile import Profile
@@ -23,6 +25,12 @@ class Rows:
 
     start: Ints
     items: Ints
+
+    def __post_init__(self) -> None:
+        _make_read_only(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt(self)
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[int]]) -> Rows:
@@ -55,7 +63,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A profile as arrays. Tensors, forward ops and backward ops are named by index.
+    """A profile as read-only arrays. Tensors, forward ops and backward ops are named by index.
 
     Attributes
     ----------
@@ -102,6 +110,12 @@ class Graph:
     backward_reads: Rows
     last_uses: Rows
     input_bytes: int
+
+    def __post_init__(self) -> None:
+        _make_read_only(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt(self)
 
     @property
     def n_tensors(self) -> int:
@@ -196,9 +210,22 @@ class Graph:
         )
         backward_level = at_turn - np.cumsum(freed[: self.n_backward])
         return (
-            forward_level + self.forward_workspace,
-            backward_level + self.backward_workspace,
+            read_only(forward_level + self.forward_workspace),
+            read_only(backward_level + self.backward_workspace),
         )
+
+
+def _make_read_only(instance: Rows | Graph) -> None:
+    """Planners share these arrays: one that writes to them is stopped at once."""
+    for spec in fields(instance):
+        value = getattr(instance, spec.name)
+        if isinstance(value, np.ndarray):
+            read_only(value)
+
+
+def _rebuilt(instance: Rows | Graph) -> tuple[Any, ...]:
+    # Arrays come out of a pickle writable, so a copy is built anew.
+    return type(instance), tuple(getattr(instance, spec.name) for spec in fields(instance))
 
 
 def _ints(values: Sequence[int]) -> Ints:

@@ -10,7 +10,7 @@ from typing import Any
 from slackswap import files
 from slackswap.display import render
 from slackswap.errors import InvalidPlan
-from slackswap.frozen import set_fields
+from slackswap.frozen import FrozenDict, frozen, set_fields, thawed
 from slackswap.profile import Action
 
 SCHEMA = "slackswap.plan/1"
@@ -24,6 +24,9 @@ class PlannerInfo:
     version: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
+
+    def __post_init__(self) -> None:
+        set_fields(self, parameters=frozen(self.parameters))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +64,18 @@ class Plan:
     def __post_init__(self) -> None:
         try:
             # Looking an action up costs more than all the rest, and planners name many tensors.
-            actions = {
-                name: action if type(action) is Action else Action(action)
+            actions = FrozenDict(
+                (name, action if type(action) is Action else Action(action))
                 for name, action in self.actions.items()
-            }
+            )
         except ValueError as error:
             raise InvalidPlan(str(error), where="actions",
                               fix="use keep, swap or recompute") from error
         set_fields(
             self,
             actions=actions,
-            offload_gates={name: _index(op) for name, op in self.offload_gates.items()},
-            prefetch_gates={name: _index(op) for name, op in self.prefetch_gates.items()},
+            offload_gates=FrozenDict((k, _index(op)) for k, op in self.offload_gates.items()),
+            prefetch_gates=FrozenDict((k, _index(op)) for k, op in self.prefetch_gates.items()),
             offload_barriers=_barriers(self.offload_barriers),
             prefetch_barriers=_barriers(self.prefetch_barriers),
         )
@@ -110,7 +113,7 @@ class Plan:
             else {
                 "name": planner.name,
                 "version": planner.version,
-                "parameters": dict(planner.parameters),
+                "parameters": thawed(planner.parameters),
                 "seed": planner.seed,
             },
             "profile_sha256": self.profile_sha256,

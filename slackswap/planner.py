@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from slackswap.bound import Bound
+from slackswap.errors import InvalidPlanner
 from slackswap.plan import Plan
 from slackswap.problem import Problem
 
@@ -72,11 +73,21 @@ class Report:
 
     def incumbent(self, plan: Plan) -> None:
         """Record the best plan found so far."""
+        _check_kind(plan, Plan, "report.incumbent")
         self.incumbents.append((time.perf_counter() - self._started, plan))
 
     def bound(self, bound: Bound) -> None:
         """Record a proven lower bound."""
+        _check_kind(bound, Bound, "report.bound")
         self.bounds.append(bound)
+
+
+def _check_kind(value: object, kind: type, where: str) -> None:
+    if not isinstance(value, kind):
+        raise InvalidPlanner(
+            f"was given a {type(value).__name__}, not a {kind.__name__}", where=where,
+            fix=f"give a slackswap.{kind.__name__}",
+        )
 
 
 @runtime_checkable

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from slackswap import files
 from slackswap.display import render
 from slackswap.errors import InvalidProfile
-from slackswap.frozen import set_fields
+from slackswap.frozen import FrozenDict, frozen, set_fields, thawed
 
 if TYPE_CHECKING:
     from slackswap.graph import Graph
@@ -197,7 +197,7 @@ class Profile:
             tensors=tuple(self.tensors),
             forward=tuple(self.forward),
             backward=tuple(self.backward),
-            provenance=dict(self.provenance),
+            provenance=frozen(self.provenance),
             static_bytes=_count(self.static_bytes, "profile", "static_bytes"),
         )
         _check_json(self.provenance)
@@ -232,7 +232,7 @@ class Profile:
     @cached_property
     def index_of(self) -> Mapping[str, int]:
         """Tensor index by name."""
-        return {tensor.name: index for index, tensor in enumerate(self.tensors)}
+        return FrozenDict((tensor.name, index) for index, tensor in enumerate(self.tensors))
 
     @cached_property
     def duration_ns(self) -> int:
@@ -251,7 +251,7 @@ class Profile:
             "schema": SCHEMA,
             "name": self.name,
             "source": self.source,
-            "provenance": dict(self.provenance),
+            "provenance": thawed(self.provenance),
             "static_bytes": self.static_bytes,
             "tensors": [
                 {"name": t.name, "nbytes": t.nbytes, "allowed": [str(a) for a in t.allowed]}

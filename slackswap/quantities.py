@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
 from fractions import Fraction
+from numbers import Real
+from typing import SupportsIndex
 
-from slackswap.errors import InvalidBudget
+from slackswap.errors import InvalidBudget, SlackSwapError
 
 #: Stands for "no limit" where integer arithmetic needs a number.
 UNLIMITED_BYTES = 2**62
@@ -21,6 +24,47 @@ _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z%]*)
 _FIX = "write bytes (20000000000, 20GB, 20GiB) or a fraction of the keep-everything peak (0.5, 50%)"
 
 Budget = int | float | str
+
+
+def is_integer(value: object) -> bool:
+    """Whether a value is an integer of any kind, NumPy's among them; truth values are not."""
+    # NumPy's truth value indexes, with a warning, so it is refused by its type's name.
+    return isinstance(value, SupportsIndex) and type(value).__name__ not in ("bool", "bool_") \
+        and getattr(value, "shape", ()) == ()
+
+
+def as_integer(
+    value: object, where: str, error: type[SlackSwapError], *, fix: str = "write an integer"
+) -> int:
+    """Return an integer of any kind as Python's; raise `error` for anything else."""
+    try:
+        if is_integer(value):
+            return operator.index(value)  # type: ignore[arg-type]
+    except Exception:  # an array, or an object that only seems to be a number
+        pass
+    raise error(f"{_shown(value)} is not an integer", where=where, fix=fix)
+
+
+def as_number(
+    value: object, where: str, error: type[SlackSwapError], *, fix: str = "write a number"
+) -> float:
+    """Return a real number of any kind as a float; raise `error` for anything else."""
+    if is_integer(value) or isinstance(value, Real):
+        try:
+            if type(value) is not bool:
+                return float(value)  # type: ignore[arg-type]
+        except (OverflowError, TypeError, ValueError):
+            pass
+    raise error(f"{_shown(value)} is not a number", where=where, fix=fix)
+
+
+def _shown(value: object) -> str:
+    """Return a value for a message, shortened, whatever it is."""
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def parse_budget(budget: Budget) -> int | Fraction:

@@ -139,6 +139,25 @@ def resolve_planner(target: PlannerLike, **parameters: Any) -> Planner:
     return _with_parameters(planner, parameters) if parameters else planner
 
 
+def is_built_in(target: PlannerLike) -> bool:
+    """Whether a planner comes with this package, and nothing was registered in its place."""
+    if isinstance(target, str):
+        return target in BUILT_IN and target not in _registered
+    kind = target if inspect.isclass(target) else type(target)
+    place = f"{kind.__module__}:{kind.__qualname__}"
+    return place in BUILT_IN.values() and _import(place) is kind
+
+
+def is_registered(target: PlannerLike) -> bool:
+    """Whether a planner is known in this process alone: a registered name, or an object."""
+    return not isinstance(target, str) or target in _registered
+
+
+def may_be_loaded(target: PlannerLike) -> bool:
+    """Whether a name has the form of a planner that others provide."""
+    return isinstance(target, str) and (":" in target or target in _entry_points())
+
+
 def parameters_of(planner: Planner) -> dict[str, Any]:
     """Return a planner's parameters: the fields of its dataclass."""
     instance: Any = planner

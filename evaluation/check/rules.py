@@ -18,6 +18,7 @@ from slackswap.evaluation.check.session import (
     Session,
 )
 from slackswap.evaluation.check.spawn import plan_in_child
+from slackswap.evaluation.run.child import told
 from slackswap.plan import Plan
 from slackswap.planner import Planner
 from slackswap.profile import Action
@@ -175,7 +176,16 @@ def declared_actions_only(session: Session) -> None:
 
 def input_not_mutated(session: Session) -> None:
     """Check that nothing of the problem is changed, arrays included."""
-    for answer in session.answers(cases.ordinary_cases()):
+    try:
+        answers = session.answers(cases.ordinary_cases())
+    except (TypeError, ValueError) as error:
+        if "read-only" not in str(error):
+            raise
+        raise CheckFailed(
+            f"changed problem.profile.graph or what else is shared ({told(error)})",
+            fix="work on a copy",
+        ) from error
+    for answer in answers:
         if answer.mutated:
             raise CheckFailed(f"changed {answer.mutated} on {answer.case.name}",
                               fix="work on a copy")

@@ -17,6 +17,7 @@ from slackswap import files
 from slackswap.cost_model import COST_MODEL_VERSION
 from slackswap.errors import SlackSwapError
 from slackswap.evaluation.run.code_identity import code_digest
+from slackswap.evaluation.run.isolated import describe
 from slackswap.evaluation.run.sources import (
     HardwareSource,
     ProfileSource,
@@ -25,7 +26,6 @@ from slackswap.evaluation.run.sources import (
 )
 from slackswap.problem import Problem
 from slackswap.quantities import parse_budget
-from slackswap.registry import parameters_of, resolve_planner
 
 #: Share of a cell's limit that its planner is told, so that one which can stop has time to answer.
 PLANNER_SHARE = 0.8
@@ -244,16 +244,14 @@ def _subject_identity(kind: CellKind, subject: str, parameters: str) -> dict[str
     if kind is CellKind.BOUND:
         return {"version": code_digest("slackswap.search.bounds")}
     try:
-        planner = resolve_planner(subject, **json.loads(parameters))
+        found = describe(subject, **json.loads(parameters))
     except SlackSwapError as error:
         return {"version": f"unavailable: {error.what}"}
     return {
-        "version": planner.version,
-        "all_parameters": json.loads(json.dumps(parameters_of(planner), default=str)),
+        "version": found.version,
+        "all_parameters": found.parameters,
         # An edit without a new version must not be answered by an old result.
-        "source": code_digest(type(planner).__module__)
-        if not hasattr(planner, "function")
-        else code_digest(planner.function.__module__),
+        "source": found.source,
     }
 
 

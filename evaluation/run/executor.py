@@ -84,7 +84,7 @@ class ProcessExecutor:
             elif isinstance(error, TimeoutError):
                 outer.set_exception(CellTimedOut(f"killed after {timeout_s:g} s"))
             elif isinstance(error, ProcessExpired):
-                outer.set_exception(WorkerDied(_epitaph(error.exitcode)))
+                outer.set_exception(WorkerDied(epitaph(error.exitcode)))
             else:
                 outer.set_exception(error)
 
@@ -98,7 +98,10 @@ class ProcessExecutor:
 
 
 class InProcessExecutor:
-    """Runs each call at once in this process: for notebooks and small runs. It cannot kill."""
+    """Runs each call at once in this process: for notebooks and small runs.
+
+    It cannot kill a built-in planner or a bound; other planners get a process of their own.
+    """
 
     workers = 1
 
@@ -120,7 +123,7 @@ class InProcessExecutor:
 def _start_worker(parent: int) -> None:
     # Ctrl-C reaches the whole process group; the runner alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _die_with(parent)
+    die_with(parent)
     from threadpoolctl import threadpool_limits
 
     # Kept for the process's life: linear algebra must not use the cores of other cells.
@@ -130,8 +133,8 @@ def _start_worker(parent: int) -> None:
     prepare_worker()
 
 
-def _die_with(parent: int) -> None:
-    """Let the kernel end this worker when the run is killed (Linux only)."""
+def die_with(parent: int) -> None:
+    """Let the kernel end this process when its parent is killed (Linux only)."""
     if not sys.platform.startswith("linux"):
         return
     import ctypes
@@ -143,7 +146,8 @@ def _die_with(parent: int) -> None:
         os._exit(1)
 
 
-def _epitaph(exit_code: int | None) -> str:
+def epitaph(exit_code: int | None) -> str:
+    """Return how a process ended, for people."""
     if exit_code is not None and exit_code < 0:
         name = signal.Signals(-exit_code).name
         hint = ", perhaps for lack of memory" if name == "SIGKILL" else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,16 +13,17 @@ import numpy as np
 
 from slackswap.cost_model.engine import warm_up
 from slackswap.cost_model.scorer import Scorer
-from slackswap.errors import Infeasible, Skipped, SlackSwapError, UnknownName
+from slackswap.errors import Infeasible, PlannerFailed, Skipped, SlackSwapError, UnknownName
 from slackswap.evaluation.run.cell import Cell, CellKind, Identity
+from slackswap.evaluation.run.child import told
 from slackswap.evaluation.run.environment import machine, versions
+from slackswap.evaluation.run.isolated import solve_isolated
 from slackswap.evaluation.run.record import Circumstances, Record
-from slackswap.evaluation.run.store import jsonable
+from slackswap.files import jsonable
 from slackswap.problem import Problem
 from slackswap.profile import Action
 from slackswap.profiles.overlap import hideable_in_forward
-from slackswap.registry import resolve_planner
-from slackswap.solving import Solution, solve
+from slackswap.solving import Solution
 from slackswap.status import Status
 
 #: Plans that the reference task scores.
@@ -57,11 +57,13 @@ def measure(cell: Cell, identity: Identity, *, contended: bool = False) -> Recor
         record = Record.failed(cell, identity, Status.SKIPPED, str(error))
     except Infeasible as error:
         record = Record.failed(cell, identity, Status.INFEASIBLE, str(error))
+    except PlannerFailed as error:
+        record = Record.failed(cell, identity, Status.ERROR, error.what)
     except SlackSwapError as error:
         record = Record.failed(cell, identity, Status.ERROR, f"{type(error).__name__}: {error}")
     except Exception as error:
         # Whatever a planner raises is its result, not the end of the run.
-        record = Record.failed(cell, identity, Status.ERROR, _told(error))
+        record = Record.failed(cell, identity, Status.ERROR, told(error))
     return stamped(
         record,
         elapsed_s=time.perf_counter() - started,
@@ -118,11 +120,15 @@ def _reference_problem() -> tuple[Scorer, np.ndarray[Any, np.dtype[np.int8]]]:
 
 
 def _measure_plan(cell: Cell, identity: Identity) -> Record:
-    planner = resolve_planner(cell.subject, **cell.options)
-    solution = solve(cell.problem(), planner, seed=cell.seed, time_limit=cell.time_limit_s)
+    solution = solve_isolated(
+        cell.problem(), cell.subject, seed=cell.seed, time_limit=cell.time_limit_s,
+        patience_s=cell.timeout_s, threads=1, **cell.options,
+    )
     figures = solution.to_dict()
     figures |= _problem_figures(solution.problem) | _plan_figures(solution)
-    figures["planner_deterministic"] = planner.capabilities.deterministic
+    figures["planner_deterministic"] = solution.deterministic
+    if solution.printed:
+        figures["printed"] = solution.printed
     return Record(
         identity.key,
         identity.problem_key,
@@ -215,9 +221,3 @@ _MEASURES: Mapping[CellKind, Any] = {
     CellKind.BOUND: _measure_bound,
     CellKind.FACTS: _measure_facts,
 }
-
-
-def _told(error: Exception) -> str:
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    place = f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
-    return f"{type(error).__name__} at {place}: {error}"

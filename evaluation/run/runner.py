@@ -9,11 +9,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from slackswap.evaluation.run.cell import Cell, Identity, identify
+from slackswap.evaluation.run.cell import Cell, CellKind, Identity, identify
 from slackswap.evaluation.run.executor import CellTimedOut, Executor, WorkerDied
 from slackswap.evaluation.run.measure import measure, stamped
+from slackswap.evaluation.run.process import STARTUP_S
 from slackswap.evaluation.run.record import Record
 from slackswap.evaluation.run.store import Store
+from slackswap.registry import is_built_in
 from slackswap.status import Status
 
 
@@ -164,8 +166,12 @@ def run(
 
 def _submit(executor: Executor, task: Task) -> Future[Any]:
     contended = executor.workers > 1 and not task.cell.alone
+    timeout_s = task.cell.timeout_s
+    if task.cell.kind is CellKind.PLAN and not is_built_in(task.cell.subject):
+        # Its own process is killed at the limit; starting that and scoring take time as well.
+        timeout_s += STARTUP_S + timeout_s
     return executor.submit(
-        measure, task.cell, task.identity, timeout_s=task.cell.timeout_s, contended=contended
+        measure, task.cell, task.identity, timeout_s=timeout_s, contended=contended
     )
 
 

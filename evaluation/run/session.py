@@ -31,8 +31,9 @@ def run_suite(
         Folder of results. What it holds already is not measured again.
     jobs : int, optional
         Cells at once. By default cells whose planning time counts run alone and all others side by
-        side; 0 runs every cell in this process, where planners registered in a notebook are known
-        but no limit can be enforced.
+        side; 0 runs every cell in this process, where planners registered in a notebook are known.
+        Planners that are not built in then run in forks of it, with their limit; where processes
+        cannot fork, in it.
     rerun : {"nothing", "failed", "all"}
         What to measure again.
     progress : Progress, optional

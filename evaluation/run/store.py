@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -179,17 +177,3 @@ def _lock(descriptor: int, folder: Path) -> None:
             "is in use by another run", where=str(folder),
             fix="wait for it to end, or choose another --output folder",
         ) from error
-
-
-def jsonable(value: Any) -> Any:
-    """Return a value with everything that JSON cannot hold turned into text."""
-    return json.loads(json.dumps(value, default=_plain, allow_nan=True), parse_constant=str)
-
-
-def _plain(value: Any) -> Any:
-    item = getattr(value, "item", None)
-    if callable(item) and getattr(value, "size", 1) == 1:
-        return item()
-    if isinstance(value, (set, frozenset, tuple)):
-        return sorted(value, key=str)
-    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slackswap.errors import SlackSwapError
+from slackswap.frozen import frozen_view, read_only
 from slackswap.plan import Plan
 from slackswap.problem import Problem
 from slackswap.profile import ALL_ACTIONS
@@ -51,7 +52,9 @@ class Scorer:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.graph = problem.profile.graph
-        self.default: Codes = np.where(self.graph.is_intermediate, RECOMPUTE, KEEP).astype(np.int8)
+        self.default: Codes = read_only(
+            np.where(self.graph.is_intermediate, RECOMPUTE, KEEP).astype(np.int8)
+        )
 
     @cached_property
     def allowed(self) -> Bools:
@@ -65,7 +68,7 @@ class Scorer:
         table: Bools = rows[[row_of[t.allowed] for t in tensors]]
         table[self.graph.is_intermediate, RECOMPUTE] = True
         table[self.graph.is_input] = [True, False, False]
-        return table
+        return read_only(table)
 
     @cached_property
     def d2h_ns(self) -> Ints:
@@ -127,7 +130,8 @@ class Scorer:
         """
         from slackswap.cost_model import kernel
 
-        codes = np.ascontiguousarray(np.atleast_2d(codes), dtype=np.int8)
+        # Read-only like the graph's arrays, so that the kernel is compiled for one type alone.
+        codes = frozen_view(np.ascontiguousarray(np.atleast_2d(codes), dtype=np.int8))
         count, graph = len(codes), self.graph
         gates = offload_gates is not None or prefetch_gates is not None
         barriers = offload_barriers is not None or prefetch_barriers is not None
@@ -228,20 +232,20 @@ class Scorer:
     def _restricted(self) -> tuple[Ints, Bools]:
         """Tensors that may not take every code, and which each may."""
         restricted = np.flatnonzero(~self.allowed.all(axis=1))
-        return restricted, self.allowed[restricted]
+        return read_only(restricted), read_only(self.allowed[restricted])
 
     @cached_property
     def _sizes(self) -> tuple[Ints, Ints]:
         """Distinct sizes, and the place of each tensor's among them."""
         sizes, place = np.unique(self.graph.nbytes, return_inverse=True)
-        return sizes, place
+        return read_only(sizes), read_only(place)
 
     def _per_size(self, duration_of: Callable[[int], int]) -> Ints:
         # In Python integers: bytes x 10^9 overflows 64 bits above 9.2 GB.
         sizes, place = self._sizes
         most = self.problem.hardware.longest_transfer_ns
         durations = [min(duration_of(size), most + 1) for size in sizes.tolist()]
-        return np.array(durations, dtype=np.int64)[place]
+        return read_only(np.array(durations, dtype=np.int64)[place])
 
     def _breaks_rules(self, codes: Codes) -> Bools:
         if codes.size and not KEEP <= codes.min() <= codes.max() <= RECOMPUTE:
@@ -384,7 +388,7 @@ def _filled(
 ) -> NDArray[np.generic]:
     kind: type[np.bool_ | np.int64] = np.bool_ if isinstance(blank, bool) else np.int64
     if not used:
-        return np.empty((0, shape[1]), dtype=kind)
+        return read_only(np.empty((0, shape[1]), dtype=kind))
     if rows is None:
-        return np.full(shape, blank, dtype=kind)
-    return np.ascontiguousarray(np.atleast_2d(rows), dtype=kind)
+        return read_only(np.full(shape, blank, dtype=kind))
+    return frozen_view(np.ascontiguousarray(np.atleast_2d(rows), dtype=kind))

@@ -84,7 +84,7 @@ def test_a_wide_time_limit_is_kept():
 def test_small_faults_leave_the_other_checks_alone():
     """A kit in which every check fails for every fault would name nothing."""
     untimed = [name for name in check_names() if name != "keeps-time-limit"]
-    for name in ("MutatesProvenance", "DrawsFromNumpy", "DependsOnTheSeed", "DeniesSwapping"):
+    for name in ("MutatesBudget", "DrawsFromNumpy", "DependsOnTheSeed", "DeniesSwapping"):
         failed = run_checks(faulty(name), untimed).failed
         assert [found.name for found in failed] == [CAUGHT_BY[name]]
 
