@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from slackswap.errors import SlackSwapError
+from slackswap.errors import InvalidProfile, SlackSwapError
 from slackswap.frozen import frozen_view, read_only
+from slackswap.hardware import Hardware
 from slackswap.plan import Plan
 from slackswap.problem import Problem
-from slackswap.profile import ALL_ACTIONS
+from slackswap.profile import ALL_ACTIONS, MAX_TOTAL
+from slackswap.quantities import Budget
 from slackswap.result import Evaluation, Infeasibility, Phase
 
 if TYPE_CHECKING:
@@ -50,16 +53,87 @@ class Scorer:
     """
 
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+        self._base = problem
+        self._has_own_durations = False
         self.graph = problem.profile.graph
         self.default: Codes = read_only(
             np.where(self.graph.is_intermediate, RECOMPUTE, KEEP).astype(np.int8)
         )
+        self._duration_ns = problem.profile.duration_ns
+
+    @cached_property
+    def problem(self) -> Problem:
+        """What is scored; after `with_durations` its profile is rebuilt when first asked for."""
+        if not self._has_own_durations:
+            return self._base
+        profile = self._base.profile
+        forward = tuple(
+            replace(op, duration_ns=duration)
+            for op, duration in zip(profile.forward, self.graph.forward_ns.tolist(), strict=True)
+        )
+        backward = tuple(
+            replace(op, duration_ns=duration)
+            for op, duration in zip(profile.backward, self.graph.backward_ns.tolist(), strict=True)
+        )
+        return replace(self._base, profile=replace(profile, forward=forward, backward=backward))
+
+    def with_durations(self, forward_ns: ArrayLike, backward_ns: ArrayLike) -> Scorer:
+        """Return a scorer of the same problem in which ops take other times.
+
+        For scoring plans in many scenarios: all arrays but the durations are shared, and nothing
+        of the profile is copied. Scores are those of the rebuilt profile, which `problem` gives.
+
+        Parameters
+        ----------
+        forward_ns : int[forward ops]
+            Durations in nanoseconds.
+        backward_ns : int[backward ops]
+            Likewise.
+
+        Raises
+        ------
+        InvalidProfile
+            When a duration is no integer or negative, they are too many or too few, or their sum
+            does not fit.
+        """
+        forward = _durations(forward_ns, self.graph.n_forward, "forward_ns")
+        backward = _durations(backward_ns, self.graph.n_backward, "backward_ns")
+        total = sum(forward.tolist()) + sum(backward.tolist())
+        if total > MAX_TOTAL:
+            raise InvalidProfile(
+                f"durations add up to {total} ns, above 2^60", where="durations",
+                fix="check the unit: nanoseconds",
+            )
+        other = self._copy("problem")
+        other._has_own_durations = True
+        other._duration_ns = total
+        other.graph = replace(self.graph, forward_ns=forward, backward_ns=backward)
+        other._graph_arrays = self._graph_arrays._replace(forward_ns=forward, backward_ns=backward)
+        return other
+
+    def with_hardware(self, hardware: Hardware) -> Scorer:
+        """Return a scorer of the same profile and budget in bytes on another hardware."""
+        other = self._copy("problem", "d2h_ns", "h2d_ns", "_link_arrays")
+        other._base = self._base.with_hardware(hardware)
+        return other
+
+    def with_budget(self, budget: Budget | None) -> Scorer:
+        """Return a scorer of the same profile and hardware under another budget."""
+        other = self._copy("problem")
+        other._base = self._base.with_budget(budget)
+        return other
+
+    def _copy(self, *forgotten: str) -> Scorer:
+        """Return a copy that shares all that is laid out, without some cached properties."""
+        other = copy(self)
+        for name in forgotten:
+            other.__dict__.pop(name, None)
+        return other
 
     @cached_property
     def allowed(self) -> Bools:
         """Which code each tensor may take."""
-        tensors = self.problem.profile.tensors
+        tensors = self._base.profile.tensors
         # Few tensors differ, so each distinct choice is looked at once.
         row_of = {choice: row for row, choice in enumerate({t.allowed: None for t in tensors})}
         rows = np.array(
@@ -73,24 +147,24 @@ class Scorer:
     @cached_property
     def d2h_ns(self) -> Ints:
         """Time to offload each tensor, alone; capped where it is too long to be swapped."""
-        return self._per_size(self.problem.hardware.d2h_ns)
+        return self._per_size(self._base.hardware.d2h_ns)
 
     @cached_property
     def h2d_ns(self) -> Ints:
         """Time to prefetch each tensor, alone; capped likewise."""
-        return self._per_size(self.problem.hardware.h2d_ns)
+        return self._per_size(self._base.hardware.h2d_ns)
 
     def encode(self, plan: Plan) -> Codes:
         """Return a plan's actions as codes; gates and barriers are not part of them."""
         codes = self.default.copy()
-        index_of = self.problem.profile.index_of
+        index_of = self._base.profile.index_of
         for name, action in plan.actions.items():
             codes[index_of[name]] = CODE_OF[action]
         return codes
 
     def decode(self, codes: Codes) -> Plan:
         """Return the plan of codes; tensors left at their default are not named."""
-        tensors = self.problem.profile.tensors
+        tensors = self._base.profile.tensors
         named = np.flatnonzero(codes != self.default)
         return Plan(
             {
@@ -150,7 +224,7 @@ class Scorer:
             done = 0
             while done < len(codes[part]):
                 done = kernel.simulate_batch(
-                    self._graph_arrays, self._link_arrays, self.problem.budget_bytes, codes[part],
+                    self._graph_arrays, self._link_arrays, self._base.budget_bytes, codes[part],
                     kernel.OrderArrays(*(rows[part] for rows in order)),
                     work, kernel.step_lists(capacity), table[part], done,
                 )
@@ -162,7 +236,7 @@ class Scorer:
                 list(pool.map(run, parts))
         else:
             run(slice(None))
-        return Scores(self.problem, table, breaks_rules)
+        return Scores(self._base, table, breaks_rules, self._duration_ns)
 
     def score_plans(self, plans: Sequence[Plan], *, jobs: int = 1) -> Scores:
         """Score plans with their gates and barriers; they must pass `Problem.check_plan`."""
@@ -171,7 +245,7 @@ class Scorer:
         codes = codes.reshape(count, graph.n_tensors)
         if not any(plan.has_order for plan in plans):
             return self.score(codes, jobs=jobs)
-        index_of = self.problem.profile.index_of
+        index_of = self._base.profile.index_of
         gates = np.full((2, count, graph.n_tensors), -1, dtype=np.int64)
         offload_barriers = np.zeros((count, graph.n_forward), dtype=np.bool_)
         prefetch_barriers = np.zeros((count, graph.n_backward), dtype=np.bool_)
@@ -223,7 +297,7 @@ class Scorer:
     def _link_arrays(self) -> LinkArrays:
         from slackswap.cost_model.kernel import LinkArrays
 
-        hardware = self.problem.hardware
+        hardware = self._base.hardware
         return LinkArrays(
             self.d2h_ns, self.h2d_ns, hardware.full_duplex, *hardware.contended_ppm
         )
@@ -243,7 +317,7 @@ class Scorer:
     def _per_size(self, duration_of: Callable[[int], int]) -> Ints:
         # In Python integers: bytes x 10^9 overflows 64 bits above 9.2 GB.
         sizes, place = self._sizes
-        most = self.problem.hardware.longest_transfer_ns
+        most = self._base.hardware.longest_transfer_ns
         durations = [min(duration_of(size), most + 1) for size in sizes.tolist()]
         return read_only(np.array(durations, dtype=np.int64)[place])
 
@@ -256,11 +330,11 @@ class Scorer:
         restricted, allowed = self._restricted
         permitted = allowed[np.arange(len(restricted)), codes[:, restricted]]
         broken: Bools = np.logical_not(permitted.all(axis=1))
-        most = self.problem.hardware.longest_transfer_ns
+        most = self._base.hardware.longest_transfer_ns
         too_long = np.flatnonzero(np.maximum(self.d2h_ns, self.h2d_ns) > most)
         if len(too_long):
             broken = broken | (codes[:, too_long] == SWAP).any(axis=1)
-        host_bytes = self.problem.hardware.host_bytes
+        host_bytes = self._base.hardware.host_bytes
         if host_bytes is not None:
             broken = broken | ((codes == SWAP) @ self.graph.nbytes > host_bytes)
         return broken
@@ -273,16 +347,19 @@ class Scores:
     Attributes
     ----------
     problem : Problem
-        What was scored.
+        What was scored; after `Scorer.with_durations` with the profile's own durations.
     table : int64[plans, columns]
         Raw results, columns as in `slackswap.cost_model.kernel`.
     breaks_rules : bool[plans]
         Codes that break a tensor's `allowed`, the host's size or the longest transfer.
+    duration_ns : int
+        Sum of all durations, which throughput is relative to.
     """
 
     problem: Problem
     table: Ints
     breaks_rules: Bools
+    duration_ns: int
 
     @property
     def feasible(self) -> Bools:
@@ -341,7 +418,7 @@ class Scores:
         if row[kernel.OUTCOME] != kernel.FITS:
             return Evaluation(feasible=False, infeasible=self._infeasibility(row))
         iteration, moved = row[kernel.ITERATION_NS], row[kernel.MOVED_BYTES]
-        duration = self.problem.profile.duration_ns
+        duration = self.duration_ns
         return Evaluation(
             feasible=True,
             iteration_ns=iteration,
@@ -381,6 +458,26 @@ class Scores:
             shortfall_bytes=row[kernel.SHORTFALL_BYTES],
             time_ns=row[kernel.STUCK_NS],
         )
+
+
+def _durations(values: ArrayLike, count: int, where: str) -> Ints:
+    given = np.asarray(values)
+    if given.shape != (count,):
+        raise InvalidProfile(
+            f"has the shape {given.shape}, not ({count},)", where=where,
+            fix="give one duration an op",
+        )
+    # An empty list has no integer type.
+    if count and given.dtype.kind not in "iu":
+        raise InvalidProfile(
+            f"is of type {given.dtype}", where=where, fix="round to whole nanoseconds",
+        )
+    if count and not 0 <= int(given.min()) <= int(given.max()) <= MAX_TOTAL:
+        raise InvalidProfile(
+            f"lies between {given.min()} and {given.max()} ns", where=where,
+            fix="give 0 to 2^60 nanoseconds",
+        )
+    return read_only(np.array(given, dtype=np.int64))
 
 
 def _filled(

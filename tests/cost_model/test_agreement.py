@@ -11,6 +11,7 @@ from drawing import random_case
 from hypothesis import given, settings, strategies as st
 
 from slackswap import Evaluation, InvalidPlan, Plan, Problem, simulate, simulate_many
+from slackswap.cost_model import reference
 from slackswap.cost_model.scorer import Scorer
 
 seeds = st.integers(0, 2**40)
@@ -128,3 +129,17 @@ def test_the_environment_selects_the_reference(monkeypatch):
     monkeypatch.setenv("SLACKSWAP_ENGINE", "fortran")
     with pytest.raises(Exception, match="SLACKSWAP_ENGINE: engine 'fortran' is not known"):
         simulate(case.problem, case.plan)
+
+
+@pytest.mark.parametrize("engine", ["kernel", "reference"])
+def test_a_timeline_is_simulated_once(engine, monkeypatch):
+    case, calls = random_case(2), []
+    once = reference.simulate
+
+    def counted(problem, plan):
+        calls.append(plan)
+        return once(problem, plan)
+
+    monkeypatch.setattr(reference, "simulate", counted)
+    assert simulate(case.problem, case.plan, engine, timeline=True).timeline is not None
+    assert len(calls) == 1
