@@ -25,7 +25,7 @@ from slackswap.profile import Profile
 from slackswap.quantities import format_bytes
 from slackswap.solving import solve
 
-_PLANS_PER_S = Goal(50_000, at_least=True, show=count)
+_PLANS_PER_S = Goal(15_000, at_least=True, show=count)
 _RATIO = Goal(100, at_least=True, show=times)
 _SEED = 13003
 #: Share of the tensors whose action is drawn anew in each plan.
