@@ -151,12 +151,16 @@ def _print(
     print()
     fitting = [answer for answer in answers if answer.fits]
     if fitting:
+        with_readings = any(_slowest(answer) for answer in fitting)
         print_table(
-            ("planner", "throughput", "stall", "recompute", "out/back", "peak", "planning",
-             "gap"),
-            [_row(answer) for answer in fitting],
+            ("planner", "throughput", *(("slowest reading",) if with_readings else ()), "stall",
+             "recompute", "out/back", "peak", "planning", "gap"),
+            [_row(answer, with_readings=with_readings) for answer in fitting],
             folding=("planner",),
         )
+        if with_readings:
+            print("slowest reading: a rule that can be read in several ways counts with its "
+                  "fastest plan")
         print("out/back: share of the time that each direction of the link is busy")
     others = answers[len(fitting) :]
     if others:
@@ -169,7 +173,16 @@ def _print(
         )
 
 
-def _row(answer: Answer) -> tuple[str, ...]:
+def _slowest(answer: Answer) -> str:
+    """Return the throughput of a planner's slowest reading; empty without several."""
+    from slackswap.cli.scores import percent
+    from slackswap.planners.common.readings import slowest_reading
+
+    slowest = slowest_reading(answer.more.get("statistics", {}))
+    return percent(answer.problem.profile.duration_ns / slowest[1]) if slowest else ""
+
+
+def _row(answer: Answer, *, with_readings: bool) -> tuple[str, ...]:
     from slackswap.cli.scores import percent
     from slackswap.quantities import format_bytes, format_ns, format_seconds
 
@@ -179,6 +192,7 @@ def _row(answer: Answer) -> tuple[str, ...]:
     return (
         f"{answer.planner}{late}",
         percent(score.throughput),
+        *((_slowest(answer),) if with_readings else ()),
         format_ns(score.stall_ns or 0),
         format_ns(score.recompute_ns or 0),
         f"{100 * (score.d2h_utilisation or 0):.0f}/{100 * (score.h2d_utilisation or 0):.0f}%",

@@ -28,12 +28,17 @@ def list_planners(as_json: JsonOption = False) -> None:
         print_json({"status": "ok", "planners": rows})
         return
     print_table(
-        ("planner", "actions", "promises", "what it does"),
+        ("planner", "actions", "promises", "what it does", "source", "readings"),
         [
-            (row["name"], row["actions"], row["promises"], row["description"]) for row in rows
+            (row["name"], row["actions"], row["promises"], row["description"], row["source"],
+             _readings(row["readings"]))
+            for row in rows
         ],
-        left=("planner", "actions"), folding=("promises", "what it does"),
+        left=("planner", "actions"),
+        folding=("promises", "what it does", "source", "readings"),
     )
+    print("\nReadings: values of a parameter that the source leaves open. Without a value the "
+          "fastest\nplan of all of them counts.")
     print("\nAlso: --planner module:Name, --planner path/to/file.py:Name.\n"
           "One of your own: slackswap planners new NAME")
 
@@ -50,7 +55,7 @@ def _row(name: str) -> dict[str, Any]:
         planner = resolve_planner(name)
     except SlackSwapError as error:
         return {"name": name, "status": "error", "actions": "", "promises": "",
-                "description": f"cannot be loaded: {error}"}
+                "source": "", "readings": {}, "description": f"cannot be loaded: {error}"}
     made_of = getattr(planner, "function", type(planner))
     return {
         "name": name,
@@ -60,8 +65,25 @@ def _row(name: str) -> dict[str, Any]:
         "parameters": parameters_of(planner),
         "actions": _actions(planner.capabilities),
         "promises": _promises(planner.capabilities),
+        "source": getattr(planner, "source", ""),
+        "readings": _open_choices(planner),
         "description": (inspect.getdoc(made_of) or "").split("\n\n")[0].replace("\n", " "),
     }
+
+
+def _open_choices(planner: Any) -> dict[str, list[Any]]:
+    """Return the values of each parameter that stands for all of them."""
+    return {
+        name: list(values)
+        for name, values in getattr(planner, "choices", {}).items()
+        if getattr(planner, name) is None
+    }
+
+
+def _readings(choices: dict[str, list[Any]]) -> str:
+    return "; ".join(
+        f"{name}: {', '.join(str(value) for value in values)}" for name, values in choices.items()
+    )
 
 
 def _actions(capabilities: Capabilities) -> str:

@@ -30,6 +30,7 @@ class BlockCheckpointing:
     name: ClassVar[str] = "block-checkpointing"
     version: ClassVar[str] = "1"
     capabilities: ClassVar[Capabilities] = Capabilities(uses_swap=False)
+    source: ClassVar[str] = "Megatron-LM, full, block"
 
     def plan(
         self, problem: Problem, *, rng: random.Random, time_limit: float | None, report: Report

@@ -15,8 +15,8 @@ The rule
 
 Transformers
     An access is a read by an op. What lies between saved tensors is part of a recomputation's
-    price. A rerun makes all outputs of its op, so these go together. Readings of free time, the
-    kindest first: ``"peak"`` counts a swap as free only if its copy out, queued behind the others,
+    price. A rerun makes all outputs of its op, so these go together. Readings of free time:
+    ``"peak"`` counts a swap as free only if its copy out, queued behind the others,
     also ends before the peak, where its bytes are missed; ``"lane"`` asks only that both copies,
     queued, fit before the backward access; ``"alone"`` is the formula by itself, each tensor as if
     it had the link alone.
@@ -32,9 +32,9 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -46,6 +46,7 @@ from slackswap.graph import Bools, Graph, Ints
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
 from slackswap.planners.common.fitting import checked, out_of_reach, permitted
+from slackswap.planners.common.readings import WithReadings
 from slackswap.problem import Problem
 from slackswap.profile import ALL_ACTIONS
 
@@ -56,25 +57,27 @@ FreeTime = Literal["peak", "lane", "alone"]
 
 
 @dataclass(frozen=True, slots=True)
-class Capuchin:
+class Capuchin(WithReadings):
     """Swap by free time, then swap or recompute by price.
 
     Parameters
     ----------
-    free_time : {"peak", "lane", "alone"}
-        When a swap counts as free.
+    free_time : {"peak", "lane", "alone"} or None
+        When a swap counts as free; None: whichever reading gives the fastest plan.
     triggers : bool
         Whether copies in wait for their in-trigger, or start as soon as memory allows.
     """
 
     name: ClassVar[str] = "capuchin"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     capabilities: ClassVar[Capabilities] = Capabilities()
+    source: ClassVar[str] = "Peng et al., ASPLOS 2020"
+    choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"free_time": ("peak", "lane", "alone")}
 
-    free_time: FreeTime = "peak"
+    free_time: FreeTime | None = None
     triggers: bool = True
 
-    def plan(
+    def plan_as_read(
         self, problem: Problem, *, rng: random.Random, time_limit: float | None, report: Report
     ) -> Plan:
         """Return the plan of the rule.
@@ -86,6 +89,7 @@ class Capuchin:
         """
         scorer = Scorer(problem)
         graph = scorer.graph
+        assert self.free_time is not None
         codes = permitted(scorer, scorer.default)
         scores = scorer.score(codes)
         choice = _Choice(scorer, self.free_time, Deadline.after(time_limit))

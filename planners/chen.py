@@ -11,8 +11,7 @@ The rule
 Transformers
     The paper's blocks are its operators, so that a boundary may fall anywhere; what is kept there
     is all that later ops read. Frameworks take the model's layers: transformer blocks, bottlenecks.
-    Ops are the kinder reading, being finer, save that sqrt(L) ops may be too many boundaries: there
-    the plan by ops is taken if it fits, and else the plan by layers. ``granularity`` fixes either.
+    Both are readings. Ops are finer, but sqrt(L) ops may be too many boundaries.
     The last segment is not recomputed, as in implementations: its backward comes at once. The
     paper's rerun of a segment makes all of it; here only what backward asks for.
 
@@ -24,10 +23,10 @@ Beyond the plan language
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isqrt
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -43,32 +42,36 @@ from slackswap.planners.common.fitting import (
     out_of_reach,
     permitted,
 )
+from slackswap.planners.common.readings import WithReadings
 from slackswap.problem import Problem
 
-_CAPABILITIES = Capabilities(uses_swap=False)
+_SOURCE = "Chen et al., 2016, arXiv:1604.06174"
+_CHOICES: Mapping[str, tuple[Any, ...]] = {"granularity": ("op", "layer")}
 
 #: Segment sizes tried; of more distinct sums an even choice is.
 _SIZES = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class ChenSqrt:
+class ChenSqrt(WithReadings):
     """Keep every sqrt(L)-th boundary.
 
     Parameters
     ----------
     granularity : {"layer", "op"} or None
-        What counts as a block; None: ops if that fits, else layers.
+        What counts as a block; None: whichever gives the faster plan.
     """
 
     name: ClassVar[str] = "chen-sqrt"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     # The segments follow from the number of blocks, not from the budget.
     capabilities: ClassVar[Capabilities] = Capabilities(uses_swap=False, uses_budget=False)
+    source: ClassVar[str] = _SOURCE
+    choices: ClassVar[Mapping[str, tuple[Any, ...]]] = _CHOICES
 
     granularity: Granularity | None = None
 
-    def plan(
+    def plan_as_read(
         self, problem: Problem, *, rng: random.Random, time_limit: float | None, report: Report
     ) -> Plan:
         """Return the one plan of the rule.
@@ -78,39 +81,36 @@ class ChenSqrt:
         Infeasible
             When it does not fit.
         """
+        assert self.granularity is not None
         scorer = Scorer(problem)
-        readings: tuple[Granularity, ...] = (
-            ("op", "layer") if self.granularity is None else (self.granularity,)
-        )
-        for granularity in readings:
-            segments = Segments(scorer, granularity)
-            count = len(segments.layers)
-            # The root is rounded to the nearest whole number.
-            length = max(1, (isqrt(4 * count) + 1) // 2)
-            codes = segments.codes(range(length - 1, count - 1, length))
-            report(segment_blocks=length, granularity=granularity)
-            if scorer.score(codes).feasible[0]:
-                break
+        segments = Segments(scorer, self.granularity)
+        count = len(segments.layers)
+        # The root is rounded to the nearest whole number.
+        length = max(1, (isqrt(4 * count) + 1) // 2)
+        codes = segments.codes(range(length - 1, count - 1, length))
+        report(segment_blocks=length)
         return checked(problem, scorer.decode(codes), "checkpointing every sqrt(L)-th block")
 
 
 @dataclass(frozen=True, slots=True)
-class ChenGreedy:
+class ChenGreedy(WithReadings):
     """Keep a boundary wherever the bytes of a segment pass a size; the smallest size that fits.
 
     Parameters
     ----------
-    granularity : {"layer", "op"}
-        What counts as a block.
+    granularity : {"layer", "op"} or None
+        What counts as a block; None: whichever gives the faster plan.
     """
 
     name: ClassVar[str] = "chen-greedy"
-    version: ClassVar[str] = "1"
-    capabilities: ClassVar[Capabilities] = _CAPABILITIES
+    version: ClassVar[str] = "2"
+    capabilities: ClassVar[Capabilities] = Capabilities(uses_swap=False)
+    source: ClassVar[str] = _SOURCE
+    choices: ClassVar[Mapping[str, tuple[Any, ...]]] = _CHOICES
 
-    granularity: Granularity = "op"
+    granularity: Granularity | None = None
 
-    def plan(
+    def plan_as_read(
         self, problem: Problem, *, rng: random.Random, time_limit: float | None, report: Report
     ) -> Plan:
         """Return the plan of the smallest segment size that fits.
@@ -120,6 +120,7 @@ class ChenGreedy:
         Infeasible
             When none does.
         """
+        assert self.granularity is not None
         scorer = Scorer(problem)
         as_it_is = permitted(scorer, scorer.default)
         if scorer.score(as_it_is).feasible[0]:

@@ -55,6 +55,7 @@ class LargestFirst:
     name: ClassVar[str] = "largest-first"
     version: ClassVar[str] = "1"
     capabilities: ClassVar[Capabilities] = Capabilities(uses_recompute=False)
+    source: ClassVar[str] = "DeepSpeed; torchtitan's sac_and_offload"
 
     skip_layers: int = 1
 

@@ -7,8 +7,8 @@ The rule
     the backward op that uses it: its prefetch starts only when compute has reached that op.
 
 Transformers
-    Kindest readings: copies out run beside compute and are not waited for, as torchtune's streams
-    do (``synchronous=True`` waits after each op, as ``save_on_cpu`` does); and the size is the
+    Readings: copies out run beside compute and are not waited for, as torchtune's streams do, or
+    compute waits after each op, as with ``save_on_cpu``. The size is the
     largest with which the plan fits, as a user would set it by trial (``min_bytes`` fixes it;
     torchtune's default is 1024).
 
@@ -19,9 +19,9 @@ Beyond the plan language
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,29 +37,33 @@ from slackswap.planners.common.fitting import (
     permitted,
     swappable,
 )
+from slackswap.planners.common.readings import WithReadings
 from slackswap.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)
-class OnDemand:
+class OnDemand(WithReadings):
     """Offload all tensors above a size, and fetch each at its use.
 
     Parameters
     ----------
     min_bytes : int or None
         Smallest tensor that leaves; None: the largest size with which the plan fits.
-    synchronous : bool
-        Whether compute waits for copies out after each op that writes such a tensor.
+    synchronous : bool or None
+        Whether compute waits for copies out after each op that writes such a tensor; None:
+        whichever is faster.
     """
 
     name: ClassVar[str] = "on-demand"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     capabilities: ClassVar[Capabilities] = Capabilities(uses_recompute=False)
+    source: ClassVar[str] = "torchtune; torch.autograd.graph.save_on_cpu"
+    choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"synchronous": (False, True)}
 
     min_bytes: int | None = None
-    synchronous: bool = False
+    synchronous: bool | None = None
 
-    def plan(
+    def plan_as_read(
         self, problem: Problem, *, rng: random.Random, time_limit: float | None, report: Report
     ) -> Plan:
         """Return the plan of the size given, or of the largest that fits.

@@ -16,8 +16,8 @@ Transformers
     partitioner draws a Pareto curve in steps of 1/20: here the largest of these whose plan fits,
     refined to 1/320. The graph that is partitioned is a layer of the profile, as in training codes
     that compile block by block: what enters a block is then kept, which spares closures that reach
-    back through the whole model, and is the kinder reading. Where that does not fit, as in nets
-    whose layers are single ops, it is the whole model; ``region`` fixes either.
+    back through the whole model. Or it is the whole model, which is the other reading, and the one
+    that fits where layers are single ops.
 
 Beyond the plan language
     The partitioner's min-cut over fusible ops before the knapsack, which recomputes for free what
@@ -28,9 +28,9 @@ Beyond the plan language
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from slackswap.graph import Ints
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
 from slackswap.planners.common.fitting import out_of_reach, permitted
+from slackswap.planners.common.readings import WithReadings
 from slackswap.problem import Problem
 
 #: What a knapsack solver is: weights, worths, capacity -> total worth, kept items, other items.
@@ -55,7 +56,7 @@ _MAX_DP_ITEMS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class PyTorchBudget:
+class PyTorchBudget(WithReadings):
     """Keep what a knapsack solver of PyTorch keeps.
 
     Parameters
@@ -63,12 +64,14 @@ class PyTorchBudget:
     solver : {"dp", "greedy", "ilp"}
         PyTorch's default first.
     region : {"block", "model"} or None
-        What is partitioned at once; None: a block, and the model where that does not fit.
+        What is partitioned at once; None: whichever gives the faster plan.
     """
 
     name: ClassVar[str] = "pytorch-budget"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     capabilities: ClassVar[Capabilities] = Capabilities(uses_swap=False)
+    source: ClassVar[str] = "torch._functorch, activation_memory_budget"
+    choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"region": ("block", "model")}
 
     solver: Literal["dp", "greedy", "ilp"] = "dp"
     region: Literal["block", "model"] | None = None
@@ -80,7 +83,7 @@ class PyTorchBudget:
         except Skipped:
             return
 
-    def plan(
+    def plan_as_read(
         self, problem: Problem, *, rng: random.Random, time_limit: float | None, report: Report
     ) -> Plan:
         """Return the plan of the largest budget found that fits.
@@ -95,21 +98,19 @@ class PyTorchBudget:
         solve = _knapsack(self.solver)
         deadline = Deadline.after(time_limit)
         scorer = Scorer(problem)
-        low = _GRID
-        for region in ("block", "model") if self.region is None else (self.region,):
-            items = _Items(scorer, by_block=region == "block")
-            if self.solver == "dp" and len(items.ops) > _MAX_DP_ITEMS:
-                raise Skipped(
-                    f"the dynamic programme would need a table of {len(items.ops)} rows",
-                    where="planner 'pytorch-budget'", fix="give solver='greedy'",
-                )
-            low, codes = self._largest_that_fits(items, solve, deadline)
-            if codes is not None:
-                report(memory_budget=low / _GRID, region=region)
-                return scorer.decode(codes)
-        raise out_of_reach(
-            problem, f"PyTorch's memory budget, tried from 1 down to {low / _GRID:g},"
-        )
+        items = _Items(scorer, by_block=self.region == "block")
+        if self.solver == "dp" and len(items.ops) > _MAX_DP_ITEMS:
+            raise Skipped(
+                f"the dynamic programme would need a table of {len(items.ops)} rows",
+                where="planner 'pytorch-budget'", fix="give solver='greedy'",
+            )
+        low, codes = self._largest_that_fits(items, solve, deadline)
+        if codes is None:
+            raise out_of_reach(
+                problem, f"PyTorch's memory budget, tried from 1 down to {low / _GRID:g},"
+            )
+        report(memory_budget=low / _GRID)
+        return scorer.decode(codes)
 
     def _largest_that_fits(
         self, items: _Items, solve: Solver, deadline: Deadline

@@ -11,9 +11,9 @@ The rule
 
 Transformers
     Internals are the saved tensors that attention ops, and the ops between them in a block, write
-    for one another. A fused attention kernel has none: it makes them again by itself. Kindest
-    reading: only as many leading blocks give their internals up as needed; with
-    ``every_block=True`` all do, as the switch in Megatron-LM does. In a profile without attention
+    for one another. A fused attention kernel has none: it makes them again by itself. Readings:
+    only as many leading blocks give their internals up as needed, or all do, as with the switch in
+    Megatron-LM. In a profile without attention
     blocks are recomputed at once.
 
 Beyond the plan language
@@ -23,9 +23,9 @@ Beyond the plan language
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from slackswap.planner import Capabilities, Report
 from slackswap.planners.chen import Segments
 from slackswap.planners.common.fitting import first_fitting, out_of_reach, permitted
 from slackswap.planners.common.labels import require_labels
+from slackswap.planners.common.readings import WithReadings
 from slackswap.problem import Problem
 from slackswap.profile import Profile
 
@@ -46,22 +47,24 @@ ATTENTION = "attention"
 
 
 @dataclass(frozen=True, slots=True)
-class SelectiveCheckpointing:
+class SelectiveCheckpointing(WithReadings):
     """Recompute attention internals, then blocks.
 
     Parameters
     ----------
-    every_block : bool
-        Whether attention internals go in all blocks or none.
+    every_block : bool or None
+        Whether attention internals go in all blocks or none; None: whichever is faster.
     """
 
     name: ClassVar[str] = "selective-checkpointing"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     capabilities: ClassVar[Capabilities] = Capabilities(uses_swap=False)
+    source: ClassVar[str] = "Korthikanti et al., MLSys 2023"
+    choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"every_block": (False, True)}
 
-    every_block: bool = False
+    every_block: bool | None = None
 
-    def plan(
+    def plan_as_read(
         self, problem: Problem, *, rng: random.Random, time_limit: float | None, report: Report
     ) -> Plan:
         """Return the first plan that fits of: nothing, internals, blocks one by one.

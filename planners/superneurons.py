@@ -15,12 +15,13 @@ The rule
 Transformers
     FC and CONV are matrix products and attention, JOIN is a residual sum (in a trace, which does
     not name these, an elementwise op that reads a tensor and what a product made of it);
-    embeddings and the loss are checkpoints as well. Kindest readings: nothing is recomputed or
-    moved while everything fits; of the checkpoints that backward does not read itself, residual
-    sums are cached where a segment starts from them, while a product (a query before its rotary
-    embedding, scores before their softmax) counts to the segment, which frees more;
-    ``unread_checkpoints`` has the other readings. The name ``superneurons-ungated`` is the rule
-    without its prefetch gate.
+    embeddings and the loss are checkpoints as well. Nothing is recomputed or moved while
+    everything fits. The readings differ in when an evicted checkpoint's copy out starts, in whether
+    a fetch waits for the checkpoint layer before, and in which checkpoints that backward does not
+    read itself are cached: of ``joins`` the residual sums from which a segment starts, while a
+    product (a query before its rotary embedding, scores before their softmax) counts to the
+    segment, which frees more; all of them; or none. The name ``superneurons-ungated`` stands for
+    the readings without a prefetch gate.
 
 Beyond the plan language
     Memory-centric recomputation: a saved tensor is made once and then stays, so every segment is
@@ -34,7 +35,7 @@ import random
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -46,6 +47,7 @@ from slackswap.planner import Capabilities, Report
 from slackswap.planners.common.eviction import evict
 from slackswap.planners.common.fitting import checked, out_of_reach, permitted
 from slackswap.planners.common.labels import require_labels
+from slackswap.planners.common.readings import WithReadings
 from slackswap.problem import Problem
 from slackswap.profile import Profile
 
@@ -62,26 +64,37 @@ _HEAVY_KINDS = CONVOLUTIONS | MATRIX_PRODUCTS
 
 
 @dataclass(frozen=True, slots=True)
-class SuperNeurons:
+class SuperNeurons(WithReadings):
     """Recompute cheap outputs, and evict checkpoints least recently used first.
 
     Parameters
     ----------
-    prefetch_gate : bool
-        Whether a checkpoint is fetched one checkpoint layer ahead, as in the original, or as soon
-        as memory allows.
-    unread_checkpoints : {"joins", "all", "none"}
+    prefetch_gate : bool or None
+        Whether a checkpoint is fetched one checkpoint layer ahead, or as soon as memory allows.
+    copy_at : {"failure", "eager"} or None
+        When an evicted checkpoint's copy out starts: when the allocation fails, as its cache does,
+        or as soon as it is written, as its unified tensor pool does.
+    unread_checkpoints : {"joins", "all", "none"} or None
         Which checkpoints that only segments need, and backward itself does not, are cached.
+
+    None stands for each of the values, the fastest plan being the answer.
     """
 
     name: ClassVar[str] = "superneurons"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     capabilities: ClassVar[Capabilities] = Capabilities()
+    source: ClassVar[str] = "Wang et al., PPoPP 2018"
+    choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "prefetch_gate": (True, False),
+        "copy_at": ("failure", "eager"),
+        "unread_checkpoints": ("joins", "all", "none"),
+    }
 
-    prefetch_gate: bool = True
-    unread_checkpoints: Literal["joins", "all", "none"] = "joins"
+    prefetch_gate: bool | None = None
+    copy_at: Literal["failure", "eager"] | None = None
+    unread_checkpoints: Literal["joins", "all", "none"] | None = None
 
-    def plan(
+    def plan_as_read(
         self, problem: Problem, *, rng: random.Random, time_limit: float | None, report: Report
     ) -> Plan:
         """Return the plan of the rule.
@@ -123,7 +136,7 @@ class SuperNeurons:
                 offload_gates={
                     names[t]: op - 1
                     for t, op in evictions.failed_at.items()
-                    if op - 1 > graph.producer[t]
+                    if op - 1 > graph.producer[t] and self.copy_at == "failure"
                 },
                 prefetch_gates=(
                     _one_checkpoint_ahead(profile, evictions.needed_by)
@@ -153,7 +166,7 @@ class SuperNeuronsUngated(SuperNeurons):
 
     name: ClassVar[str] = "superneurons-ungated"
 
-    prefetch_gate: bool = False
+    prefetch_gate: bool | None = False
 
 
 def _ops_of(profile: Profile, kinds: frozenset[str]) -> Bools:

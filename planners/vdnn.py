@@ -14,9 +14,9 @@ The rule
     vDNN++ drops the two waits.
 
 Transformers
-    CONV is a matrix product or attention. A layer is the profile's own (a block): this reading is
-    the kindest, for a wait at the end of a block overlaps with all of it, and the next block's
-    maps arrive during all of this one. ``granularity="op"`` is the other reading, each op a layer.
+    CONV is a matrix product or attention. A layer is the profile's own (a block): a wait at the
+    end of a block overlaps with all of it, and the next block's maps arrive during all of this one.
+    Or each op is a layer, which is the other reading.
     A dropout mask is an input of the op that applies it; statistics that no forward op reads are
     not feature maps, and stay.
 
@@ -30,7 +30,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -40,32 +40,37 @@ from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
 from slackswap.planners.common.fitting import checked, out_of_reach, permitted, swappable
 from slackswap.planners.common.labels import report_missing_kinds, require_labels
+from slackswap.planners.common.readings import WithReadings
 from slackswap.problem import Problem
 
 Policy = Literal["none", "conv", "all"]
 
+_SOURCE = "Rhu et al., MICRO 2016"
+_CHOICES: Mapping[str, tuple[Any, ...]] = {"granularity": ("layer", "op")}
 _CAPABILITIES = Capabilities(uses_recompute=False)
 #: One policy moves the same maps whatever the budget.
 _ONE_POLICY = Capabilities(uses_recompute=False, uses_budget=False)
 
 
 @dataclass(frozen=True, slots=True)
-class VDNNAll:
+class VDNNAll(WithReadings):
     """Swap the input feature map of every layer.
 
     Parameters
     ----------
-    granularity : {"layer", "op"}
-        What counts as a layer.
+    granularity : {"layer", "op"} or None
+        What counts as a layer; None: whichever gives the faster plan.
     """
 
     name: ClassVar[str] = "vdnn-all"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     capabilities: ClassVar[Capabilities] = _ONE_POLICY
+    source: ClassVar[str] = _SOURCE
+    choices: ClassVar[Mapping[str, tuple[Any, ...]]] = _CHOICES
 
-    granularity: Granularity = "layer"
+    granularity: Granularity | None = None
 
-    def plan(
+    def plan_as_read(
         self, problem: Problem, *, rng: random.Random, time_limit: float | None, report: Report
     ) -> Plan:
         """Return the one plan of this policy.
@@ -75,20 +80,23 @@ class VDNNAll:
         Infeasible
             When it does not fit.
         """
+        assert self.granularity is not None
         return checked(problem, vdnn_plan(problem, "all", self.granularity), "vDNN-all")
 
 
 @dataclass(frozen=True, slots=True)
-class VDNNConv:
+class VDNNConv(WithReadings):
     """Swap the input feature maps of CONV layers; parameter as of `VDNNAll`."""
 
     name: ClassVar[str] = "vdnn-conv"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     capabilities: ClassVar[Capabilities] = _ONE_POLICY
+    source: ClassVar[str] = _SOURCE
+    choices: ClassVar[Mapping[str, tuple[Any, ...]]] = _CHOICES
 
-    granularity: Granularity = "layer"
+    granularity: Granularity | None = None
 
-    def plan(
+    def plan_as_read(
         self, problem: Problem, *, rng: random.Random, time_limit: float | None, report: Report
     ) -> Plan:
         """Return the one plan of this policy.
@@ -101,26 +109,29 @@ class VDNNConv:
             When it does not fit.
         """
         require_labels(problem.profile, "vDNN-conv", "kind", report)
+        assert self.granularity is not None
         return checked(problem, vdnn_plan(problem, "conv", self.granularity), "vDNN-conv")
 
 
 @dataclass(frozen=True, slots=True)
-class VDNNDyn:
+class VDNNDyn(WithReadings):
     """Take the first that fits of none, conv and all, as trial runs of the original do.
 
     Parameters
     ----------
-    granularity : {"layer", "op"}
-        What counts as a layer.
+    granularity : {"layer", "op"} or None
+        What counts as a layer; None: whichever gives the faster plan.
     """
 
     name: ClassVar[str] = "vdnn-dyn"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     capabilities: ClassVar[Capabilities] = _CAPABILITIES
+    source: ClassVar[str] = _SOURCE
+    choices: ClassVar[Mapping[str, tuple[Any, ...]]] = _CHOICES
 
-    granularity: Granularity = "layer"
+    granularity: Granularity | None = None
 
-    def plan(
+    def plan_as_read(
         self, problem: Problem, *, rng: random.Random, time_limit: float | None, report: Report
     ) -> Plan:
         """Return the plan of the first policy that fits.
@@ -130,29 +141,32 @@ class VDNNDyn:
         Infeasible
             When none does.
         """
+        assert self.granularity is not None
         return _first(problem, "vDNN-dyn", ("none", "conv", "all"), self.granularity, report)
 
 
 @dataclass(frozen=True, slots=True)
-class VDNNPlusPlus:
+class VDNNPlusPlus(WithReadings):
     """vDNN without the waits at the ends of layers.
 
     Parameters
     ----------
     policy : {"dyn", "conv", "all"}
         Whose maps move; *dyn* is the kindest.
-    granularity : {"layer", "op"}
-        What counts as a layer.
+    granularity : {"layer", "op"} or None
+        What counts as a layer; None: whichever gives the faster plan.
     """
 
     name: ClassVar[str] = "vdnn++"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     capabilities: ClassVar[Capabilities] = _CAPABILITIES
+    source: ClassVar[str] = "Shriram et al., IPDPS 2019"
+    choices: ClassVar[Mapping[str, tuple[Any, ...]]] = _CHOICES
 
     policy: Literal["dyn", "conv", "all"] = "dyn"
-    granularity: Granularity = "layer"
+    granularity: Granularity | None = None
 
-    def plan(
+    def plan_as_read(
         self, problem: Problem, *, rng: random.Random, time_limit: float | None, report: Report
     ) -> Plan:
         """Return the plan of the policy, or of the first of *dyn* that fits.
@@ -162,6 +176,7 @@ class VDNNPlusPlus:
         Infeasible
             When none does.
         """
+        assert self.granularity is not None
         policies: tuple[Policy, ...] = (
             ("none", "conv", "all") if self.policy == "dyn" else (self.policy,)
         )

@@ -19,9 +19,9 @@ Transformers
     forward pass is held to the budget as well. Where layers are long and what is in use anywhere in
     one does not fit at once, memory is modelled op by op. Whole decisions: of what does not stay,
     offload while the window has room, by share or by price a byte, whichever adds less time;
-    recompute the rest; at last keep again, dearest first, while the plan fits. Kindest reading of
-    the copies: out as soon as written, back as early as memory allows. In drafts of the policy the
-    window of a layer was all the time after it: ``window="suffix"``.
+    recompute the rest; at last keep again, dearest first, while the plan fits. Copies go out as
+    soon as written, and come back as early as memory allows. In drafts of the policy the window of
+    a layer was all the time after it, which is the other reading.
 
 Beyond the plan language
     Moving a layer's offload into the forward time of the layers after it by a set number of them.
@@ -30,6 +30,7 @@ Beyond the plan language
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -44,6 +45,7 @@ from slackswap.graph import Graph, Ints
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Report
 from slackswap.planners.common.fitting import keep_more, out_of_reach, permitted
+from slackswap.planners.common.readings import WithReadings
 from slackswap.problem import Problem
 
 #: Times the cap is lowered by what the plan was short before the rule gives up.
@@ -52,34 +54,38 @@ _ROUNDS = 12
 #: Layers times saved tensors up to which the programme is stated.
 _MAX_CELLS = 1_000_000
 
-#: A share below this is none: the solver's own tolerance.
+#: A share below this is none: above the solver's own tolerance of 1e-7, which is absolute.
 _SHARE = 1e-6
 
-#: Added time in ms for a GB that does not stay: of equal plans the one that keeps most.
-_PREFER_KEEP = 1e-3
+#: Added time for all that could leave, as a part of all that could be recomputed: of equal plans
+#: the one that keeps most.
+_PREFER_KEEP = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class LayerWindow:
+class LayerWindow(WithReadings):
     """Solve the linear programme with per-layer windows.
 
     Parameters
     ----------
-    window : {"layer", "suffix"}
-        Time that a layer's copies may take: its own, or all that is left after it.
+    window : {"own", "suffix"} or None
+        Time that a layer's copies may take: its own, or all that is left after it; None: whichever
+        gives the faster plan.
     """
 
     name: ClassVar[str] = "layer-window"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     capabilities: ClassVar[Capabilities] = Capabilities()
+    source: ClassVar[str] = "torchtitan's automatic policy, 2026"
+    choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"window": ("own", "suffix")}
 
-    window: Literal["layer", "suffix"] = "layer"
+    window: Literal["own", "suffix"] | None = None
 
     def warm_up(self) -> None:
         """Import the solver before planning is timed."""
         import scipy.optimize  # noqa: F401
 
-    def plan(
+    def plan_as_read(
         self, problem: Problem, *, rng: random.Random, time_limit: float | None, report: Report
     ) -> Plan:
         """Return the plan of the rule.
@@ -93,6 +99,7 @@ class LayerWindow:
         SolverFailed
             When HiGHS fails.
         """
+        assert self.window is not None
         deadline = Deadline.after(time_limit)
         scorer = Scorer(problem)
         as_it_is = permitted(scorer, scorer.default)
@@ -134,7 +141,8 @@ class LayerWindow:
                     model.restored(trials[n], deadline) for n in np.flatnonzero(scores.feasible)
                 ]
                 return min(fitting, key=model.added_ns)
-            cap -= max(1, int(scores.shortfall_bytes.min()))
+            # Less than the solver can tell apart would give the same shares again.
+            cap -= max(model.visible_bytes, int(scores.shortfall_bytes.min()))
             if deadline.passed:
                 break
         return None
@@ -146,7 +154,7 @@ class _Model:
     def __init__(
         self,
         scorer: Scorer,
-        window: Literal["layer", "suffix"],
+        window: Literal["own", "suffix"],
         places: tuple[Layer, ...],
         *,
         store_boundaries: bool,
@@ -186,7 +194,7 @@ class _Model:
         forward = [int(graph.forward_ns[layer.forward].sum()) for layer in self.layers]
         backward = [int(graph.backward_ns[layer.backward].sum()) for layer in self.layers]
         for n, layer in enumerate(self.layers):
-            if window == "layer":
+            if window == "own":
                 inside = (self.items >= layer.forward.start) & (self.items < layer.forward.stop)
                 times = forward[n], backward[n]
             else:
@@ -196,6 +204,15 @@ class _Model:
                 rows.append((inside, float(times[0]), float(times[1])))
         return rows
 
+    @property
+    def visible_bytes(self) -> int:
+        """Least change of the cap that changes the shares by more than rounding off."""
+        return 1 + int(2 * _SHARE * self.nbytes.max(initial=0))
+
+    def _longest_ns(self) -> float:
+        prices = self.price[self.may_recompute]
+        return float(max(prices.max(initial=0), self.out_ns.max(), self.in_ns.max()))
+
     def solve(self, cap: int, deadline: Deadline) -> tuple[Any, Any] | None:
         """Return the shares recomputed and offloaded of each item; None if there are none."""
         from scipy.optimize import linprog
@@ -204,12 +221,12 @@ class _Model:
         count = len(self.items)
         if count == 0:
             return (np.zeros(0), np.zeros(0)) if (self.fixed <= cap).all() else None
-        # In milliseconds and gigabytes: coefficients near one.
-        ms, gigabyte = 1e-6, 1e-9
+        # The solver's tolerances are absolute: the largest tensor and the longest price are one.
+        size, span = 1 / self.nbytes.max(), 1 / max(1.0, self._longest_ns())
         # What is away lowers the level at a layer.
-        away = csr_array(self.away * gigabyte)
+        away = csr_array(self.away * size)
         rows = [hstack([-away, -away])]
-        bounds = [(cap - self.fixed - self.away.sum(axis=1)) * gigabyte]
+        bounds = [(cap - self.fixed - self.away.sum(axis=1)) * size]
         none = csr_array((1, count))
 
         def limit_offload(weights: Any, most: float) -> None:
@@ -217,15 +234,17 @@ class _Model:
             bounds.append(np.array([most]))
 
         for inside, forward_ns, backward_ns in self.windows:
-            limit_offload(np.where(inside, self.out_ns, 0) * ms, forward_ns * ms)
-            limit_offload(np.where(inside, self.in_ns, 0) * ms, backward_ns * ms)
+            limit_offload(np.where(inside, self.out_ns, 0) * span, forward_ns * span)
+            limit_offload(np.where(inside, self.in_ns, 0) * span, backward_ns * span)
         host_bytes = self.scorer.problem.hardware.host_bytes
         if host_bytes is not None:
-            limit_offload(self.nbytes * gigabyte, host_bytes * gigabyte)
+            limit_offload(self.nbytes * size, host_bytes * size)
         rows.append(hstack([csr_array(eye_array(count))] * 2))
         bounds.append(np.ones(count))
-        keep_most = _PREFER_KEEP * self.nbytes * gigabyte
-        price = np.where(self.may_recompute, self.price, 0) * ms
+        price = np.where(self.may_recompute, self.price, 0) * span
+        # At least what the solver can tell from nothing.
+        least = max(1e-5, _PREFER_KEEP * float(price.sum()) / count)
+        keep_most = least * self.nbytes * size
         possible = np.concatenate([self.may_recompute, self.may_swap])
         options = {"time_limit": max(0.01, deadline.left_s)} if deadline.is_limited else {}
         solve: Any = linprog  # its stubs know no sparse matrices

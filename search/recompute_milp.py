@@ -62,6 +62,7 @@ class RecomputeMilp:
     name: ClassVar[str] = "recompute-milp"
     version: ClassVar[str] = "1"
     capabilities: ClassVar[Capabilities] = Capabilities(uses_swap=False)
+    source: ClassVar[str] = "Jain et al. (Checkmate), MLSys 2020"
 
     relative_gap: float = 1e-3
 

@@ -35,7 +35,7 @@ BUILT_IN: Mapping[str, str] = {
     "selective-checkpointing": "slackswap.planners.selective:SelectiveCheckpointing",
     "superneurons": "slackswap.planners.superneurons:SuperNeurons",
     "superneurons-ungated": "slackswap.planners.superneurons:SuperNeuronsUngated",
-    "swapadvisor": "slackswap.planners.swapadvisor:SwapAdvisor",
+    "swapadvisor": "slackswap.search.swapadvisor:SwapAdvisor",
     "vdnn++": "slackswap.planners.vdnn:VDNNPlusPlus",
     "vdnn-all": "slackswap.planners.vdnn:VDNNAll",
     "vdnn-conv": "slackswap.planners.vdnn:VDNNConv",

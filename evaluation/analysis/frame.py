@@ -16,6 +16,7 @@ from slackswap.errors import BoundViolated, InvalidFile, SlackSwapError
 from slackswap.evaluation.run.cell import CellKind
 from slackswap.evaluation.run.record import Record
 from slackswap.evaluation.run.store import Store
+from slackswap.planners.common.readings import slowest_reading
 from slackswap.status import Status
 
 #: Columns of `load_results`: name, pandas type, meaning.
@@ -60,6 +61,9 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "planning_s": ("Float64", "time the planner searched"),
     "warm_up_s": ("Float64", "time before: imports, compilation, laying out arrays"),
     "candidates": ("Int64", "unique candidates a search scored"),
+    "reading": ("string", "reading of the planner's rule that gave the plan, of several tried"),
+    "slowest_reading": ("string", "the one with the slowest plan"),
+    "slowest_reading_ns": ("Int64", "simulated time of that plan"),
     "solver": ("string", "solver that the planner itself ran, if any"),
     "bound_ns": ("Int64", "strongest lower bound on this problem"),
     "bound_method": ("string", "how it was proven"),
@@ -259,6 +263,9 @@ def _row(record: Record, bounds: Mapping[str, tuple[Bound, Bound]]) -> dict[str,
     row["candidates"] = next(
         (statistics[name] for name in _CANDIDATES if isinstance(statistics.get(name), int)), None
     )
+    row["reading"] = statistics.get("reading")
+    if slowest := slowest_reading(statistics):
+        row["slowest_reading"], row["slowest_reading_ns"] = slowest
     # A planner that proves a bound says there by which solver.
     row["solver"] = statistics.get("solver") or figures.get("bound_solver")
     if row["stall_forward_ns"] is not None:

@@ -26,7 +26,7 @@ def test_a_copy_that_ends_after_the_peak_is_not_free():
     # With "peak", t0's copy ends 10 ns too late. Memory saved per ns: t0 20 bytes in 15 ns, t1 20
     # in 10 ns (its source t0 stays). t1 comes first: recomputing costs 10 ns, swapping it would be
     # 55 - 35 = 20 ns late. It is recomputed, and covers what is missing.
-    solution = plan_of(NET, 50, Capuchin())
+    solution = plan_of(NET, 50, Capuchin(free_time="peak"))
     assert actions_of(solution) == {"t1": "recompute"}
     assert solution.evaluation.iteration_ns == 45 + 80 + 10
 
@@ -36,7 +36,7 @@ def test_the_cheaper_way_may_be_swapping():
     # read at 50 and out at 70. Memory saved per ns: t0 20 in 15, t1 20 in 25. t0 comes first: 15 ns
     # of recomputation against 10 ns of lateness. It is swapped.
     profile = chain([20, 20, 4, 4], forward_ns=[15, 25, 10, 10], input_bytes=4)
-    assert actions_of(plan_of(profile, 50, Capuchin())) == {"t0": "swap"}
+    assert actions_of(plan_of(profile, 50, Capuchin(free_time="peak"))) == {"t0": "swap"}
 
 
 def test_prices_grow_as_sources_are_recomputed():
@@ -60,8 +60,8 @@ def test_prices_grow_as_sources_are_recomputed():
          BackwardOp("bb", 20, (1,))),
     )
     slow = LINK.with_link(1e-6)
-    assert actions_of(plan_of(profile, 70, Capuchin(), slow)) == {"a": "recompute"}
-    assert actions_of(plan_of(profile, 50, Capuchin(), slow)) == {
+    assert actions_of(plan_of(profile, 70, Capuchin(free_time="peak"), slow)) == {"a": "recompute"}
+    assert actions_of(plan_of(profile, 50, Capuchin(free_time="peak"), slow)) == {
         "a": "recompute", "c": "recompute"
     }
 
@@ -107,5 +107,5 @@ def test_outputs_of_one_op_go_together():
         ),
         (BackwardOp("bt", 20, ()), BackwardOp("bp", 20, (1, 2))),
     )
-    solution = plan_of(profile, 49, Capuchin(), LINK.with_link(1e-6))
+    solution = plan_of(profile, 49, Capuchin(free_time="peak"), LINK.with_link(1e-6))
     assert actions_of(solution) == {"p": "recompute", "s": "recompute"}

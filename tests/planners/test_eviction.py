@@ -18,8 +18,11 @@ from slackswap import (
     solve,
 )
 from slackswap.planners.superneurons import SuperNeurons, SuperNeuronsUngated, join_ops
-from slackswap.planners.swapadvisor import SwapAdvisor
 from slackswap.profiles.generators.random_dag import random_problem
+from slackswap.search.swapadvisor import SwapAdvisor
+
+AT_FAILURE = SuperNeurons(prefetch_gate=True, copy_at="failure", unread_checkpoints="joins")
+BELADY = SwapAdvisor(victims="belady")
 
 # Products and norms in turn, and a loss. All tensors have 10 bytes, the input too.
 NET = chain(
@@ -34,24 +37,52 @@ def test_superneurons_recomputes_norms_and_evicts_the_oldest_product():
     # start: its copy begins as f3 ends. Then f4 takes 40, and f5, with t3 dropped, 40.
     # Backward: b4 needs t3 from t2, b2 (number 3) needs t1 from t0: one checkpoint layer ahead of
     # b2 is b4 (number 1), for b3 is a norm.
-    solution = plan_of(NET, 45, SuperNeurons())
+    solution = plan_of(NET, 45, AT_FAILURE)
     assert actions_of(solution) == {"t0": "swap", "t1": "recompute", "t3": "recompute"}
     assert solution.plan.offload_gates == {"t0": 3}
     assert solution.plan.prefetch_gates == {"t0": 1}
     # The copy takes 10 ns, all of which f4 waits.
     assert solution.evaluation.stall_forward_ns == 10
 
-    ungated = plan_of(NET, 45, SuperNeuronsUngated())
+    ungated = plan_of(NET, 45, SuperNeuronsUngated(copy_at="failure", unread_checkpoints="joins"))
     assert ungated.planner.name == "superneurons-ungated"
     assert ungated.plan.actions == solution.plan.actions
     assert ungated.plan.offload_gates == {"t0": 3}
     assert ungated.plan.prefetch_gates == {}
 
 
+def test_superneurons_eager_copies_start_when_a_checkpoint_is_written():
+    # The same victim as at failure, but t0 is out by the time f1 ends, at 20: f4, from 40 on,
+    # waits for nothing.
+    eager = plan_of(NET, 45, replace(AT_FAILURE, copy_at="eager"))
+    assert actions_of(eager) == actions_of(plan_of(NET, 45, AT_FAILURE))
+    assert eager.plan.offload_gates == {}
+    assert eager.evaluation.stall_forward_ns == 0
+
+
+def test_searched_victims_are_never_slower_than_belady_and_only_swapped():
+    found = 0
+    for seed in range(12):
+        problem = random_problem(Random(seed), 10)
+        belady = solve(problem, BELADY)
+        searched = solve(problem, SwapAdvisor(victims="genetic", evaluations=200))
+        assert belady.status.has_plan == searched.status.has_plan
+        if belady.status.has_plan:
+            found += 1
+            assert searched.evaluation.iteration_ns <= belady.evaluation.iteration_ns
+            graph, index_of = problem.profile.graph, problem.profile.index_of
+            allowed = {t.name: t.allowed for t in problem.profile.tensors}
+            assert not any(
+                action == "recompute" and graph.is_saved[index_of[name]]
+                for name, action in searched.plan.actions.items() if "keep" in allowed[name]
+            )
+    assert found > 3
+
+
 def test_superneurons_leaves_a_net_alone_that_fits():
     # x and t0 .. t5: 70 bytes while f5 runs.
-    assert actions_of(plan_of(NET, 70, SuperNeurons())) == {}
-    assert actions_of(plan_of(NET, 69, SuperNeurons())) != {}
+    assert actions_of(plan_of(NET, 70, AT_FAILURE)) == {}
+    assert actions_of(plan_of(NET, 69, AT_FAILURE)) != {}
 
 
 def test_superneurons_caches_a_join_that_only_segments_need():
@@ -74,18 +105,18 @@ def test_superneurons_caches_a_join_that_only_segments_need():
         ),
         (BackwardOp("b4", 20, (4,), kind="gemm"), BackwardOp("b3", 20, (3,), kind="gemm")),
     )
-    cached = plan_of(profile, 45, SuperNeurons())
+    cached = plan_of(profile, 45, AT_FAILURE)
     assert actions_of(cached) == {"n": "recompute", "u": "keep"}
     assert cached.evaluation.recompute_ns == 10
-    dropped = plan_of(profile, 45, SuperNeurons(unread_checkpoints="none"))
+    dropped = plan_of(profile, 45, replace(AT_FAILURE, unread_checkpoints="none"))
     assert actions_of(dropped) == {"n": "recompute"}
     assert dropped.evaluation.recompute_ns == 30
     # The product p is no join; as a checkpoint of its own it is not needed once u is cached.
-    assert actions_of(plan_of(profile, 45, SuperNeurons(unread_checkpoints="all"))) == (
+    assert actions_of(plan_of(profile, 45, replace(AT_FAILURE, unread_checkpoints="all"))) == (
         actions_of(cached)
     )
     # At 39 the join must leave for the host: it is the only one in the cache then.
-    assert actions_of(plan_of(profile, 39, SuperNeurons())) == {"n": "recompute", "u": "swap"}
+    assert actions_of(plan_of(profile, 39, AT_FAILURE)) == {"n": "recompute", "u": "swap"}
 
 
 def late_reader() -> Profile:
@@ -112,10 +143,10 @@ def test_least_recent_and_longest_to_next_use_differ():
     # (by f2). Least recently used is a; the longest time to its next use has b. f3 is number 3, so
     # a copy at failure begins as f2 ends: for b that is right after its use as well.
     profile = late_reader()
-    recent = plan_of(profile, 45, SuperNeurons())
+    recent = plan_of(profile, 45, AT_FAILURE)
     assert actions_of(recent) == {"a": "swap"}
     assert recent.plan.offload_gates == {"a": 2}
-    belady = plan_of(profile, 45, SwapAdvisor())
+    belady = plan_of(profile, 45, BELADY)
     assert actions_of(belady) == {"b": "swap"}
     assert belady.plan.offload_gates == {"b": 2}
     assert belady.plan.prefetch_gates == {}
@@ -125,8 +156,8 @@ def test_swapadvisor_copies_after_use_or_at_failure():
     # All products: t0 is needed last and idle from the end of f1 on. x and t0 .. t3: 50 bytes
     # while f3 runs, 60 while f4 does: at 55 the latter fails.
     profile = chain([10] * 5, input_bytes=10)
-    after_use = plan_of(profile, 55, SwapAdvisor())
-    at_failure = plan_of(profile, 55, SwapAdvisor(copy_at="failure"))
+    after_use = plan_of(profile, 55, BELADY)
+    at_failure = plan_of(profile, 55, replace(BELADY, copy_at="failure"))
     assert actions_of(after_use) == actions_of(at_failure) == {"t0": "swap"}
     assert after_use.plan.offload_gates == {"t0": 1}
     assert at_failure.plan.offload_gates == {"t0": 3}
@@ -144,7 +175,7 @@ def test_what_backward_lacks_leaves_at_the_end_of_forward():
         tuple(ForwardOp(f"f{i}", 10, (i,), (i + 1,), kind="gemm") for i in range(3)),
         (BackwardOp("b2", 20, (2,), 20), BackwardOp("b1", 20, (1,)), BackwardOp("b0", 20, (0,))),
     )
-    solution = plan_of(profile, 35, SwapAdvisor(copy_at="failure"))
+    solution = plan_of(profile, 35, replace(BELADY, copy_at="failure"))
     assert actions_of(solution) == {"t0": "swap"}
     assert solution.plan.offload_gates == {"t0": 2}
 
@@ -153,7 +184,7 @@ def test_evictions_do_not_depend_on_the_link():
     profile = load_profile("bert-large")
     hardware = load_hardware("a100-80gb")
     budget = Problem(profile, hardware, 0.5).budget_bytes
-    for planner in (SuperNeurons(), SwapAdvisor(), SwapAdvisor(copy_at="failure")):
+    for planner in (AT_FAILURE, BELADY, replace(BELADY, copy_at="failure")):
         plans = [
             solve(Problem(profile, hardware.with_link(factor), budget), planner).plan
             for factor in (0.25, 4.0)
@@ -166,7 +197,7 @@ def test_a_victim_may_be_found_at_each_step_of_backward():
     found = 0
     for seed in range(60):
         problem = random_problem(Random(seed), 10)
-        solution = solve(problem, SwapAdvisor())
+        solution = solve(problem, BELADY)
         if solution.status.has_plan:
             found += 1
             assert simulate(problem, solution.plan).feasible

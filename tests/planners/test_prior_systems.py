@@ -16,6 +16,7 @@ from slackswap import (
     simulate,
     solve,
 )
+from slackswap.planners.common.readings import WithReadings
 from slackswap.profiles.generators.random_dag import Traits, random_problem
 from slackswap.profiles.library import profile_hardware
 
@@ -97,13 +98,24 @@ def test_networks(name, profile):
         assert solution.status in (Status.FEASIBLE, Status.INFEASIBLE)
     else:
         assert solution.status.has_plan, solution.reason
+        if not resolve_planner(name).capabilities.deterministic:
+            return
         again = solve(problem, name, seed=1, **parameters)
         assert again.plan.actions == solution.plan.actions
         assert again.plan.prefetch_gates == solution.plan.prefetch_gates
 
 
-@pytest.mark.parametrize("name", BLIND_TO_THE_LINK)
-def test_rules_without_a_bandwidth_term_do_not_look_at_the_link(name):
+def blind_readings():
+    for name in BLIND_TO_THE_LINK:
+        planner = resolve_planner(name)
+        found = planner.readings() if isinstance(planner, WithReadings) else {"": planner}
+        for label, reading in found.items():
+            if label != "victims=genetic":  # that one is scored by a simulator
+                yield pytest.param(reading, id=f"{name} {label}")
+
+
+@pytest.mark.parametrize("planner", blind_readings())
+def test_rules_without_a_bandwidth_term_do_not_look_at_the_link(planner):
     profile, hardware = load_profile("gpt2-xl"), profile_hardware("gpt2-xl")
     budget = Problem(profile, hardware, 0.6).budget_bytes
     slower = replace(
@@ -113,7 +125,7 @@ def test_rules_without_a_bandwidth_term_do_not_look_at_the_link(name):
         ),
     )
     plans = [
-        solve(Problem(subject, hardware.with_link(factor), budget), name).plan
+        solve(Problem(subject, hardware.with_link(factor), budget), planner).plan
         for subject, factor in ((profile, 1.0), (profile, 0.1), (slower, 5.0))
     ]
     if plans[0] is not None:

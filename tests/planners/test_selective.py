@@ -54,18 +54,18 @@ def test_internals_of_as_few_blocks_as_needed_then_whole_blocks():
     # A block saves q, p, d, c and its result: 44 bytes. Keeping all, most is in use while the last
     # product runs: the input 4 and three times 44. p and d of a block are 32 of these.
     assert Problem(NET, LINK).keep_all_peak_bytes == 136
-    assert actions_of(plan_of(NET, 136, SelectiveCheckpointing())) == {}
+    assert actions_of(plan_of(NET, 136, SelectiveCheckpointing(every_block=False))) == {}
     one = {"0.p": "recompute", "0.d": "recompute"}
-    assert actions_of(plan_of(NET, 135, SelectiveCheckpointing())) == one
-    assert actions_of(plan_of(NET, 104, SelectiveCheckpointing())) == one
+    assert actions_of(plan_of(NET, 135, SelectiveCheckpointing(every_block=False))) == one
+    assert actions_of(plan_of(NET, 104, SelectiveCheckpointing(every_block=False))) == one
     two = {**one, "1.p": "recompute", "1.d": "recompute"}
-    assert actions_of(plan_of(NET, 103, SelectiveCheckpointing())) == two
+    assert actions_of(plan_of(NET, 103, SelectiveCheckpointing(every_block=False))) == two
     # With all three open most is in use while the last block makes p or d, there and back: the
     # input 4, two blocks of q, c and result, 24, and q, and two of s, p and d: 64.
     three = {**two, "2.p": "recompute", "2.d": "recompute"}
-    assert actions_of(plan_of(NET, 64, SelectiveCheckpointing())) == three
+    assert actions_of(plan_of(NET, 64, SelectiveCheckpointing(every_block=False))) == three
     # Then blocks as a whole: q and c of the first, 8 bytes, go as well.
-    assert actions_of(plan_of(NET, 63, SelectiveCheckpointing())) == {
+    assert actions_of(plan_of(NET, 63, SelectiveCheckpointing(every_block=False))) == {
         **three, "0.q": "recompute", "0.c": "recompute"
     }
     # Megatron-LM's switch opens all blocks at once.
@@ -79,7 +79,7 @@ def test_blocks_alone_equal_block_checkpointing():
 
     profile = load_profile("gpt2-xl")
     problem = Problem(profile, profile_hardware("gpt2-xl"), 0.5)
-    ours = solve(problem, SelectiveCheckpointing())
+    ours = solve(problem, SelectiveCheckpointing(every_block=False))
     blocks = solve(problem, "block-checkpointing")
     assert ours.statistics["whole_blocks"] == blocks.statistics["blocks"]
     assert ours.evaluation.iteration_ns == blocks.evaluation.iteration_ns
