@@ -26,6 +26,8 @@ def test_the_plain_name_is_the_fastest_of_the_readings(name):
     answered = 0
     for seed in range(6):
         problem = random_problem(Random(100 + seed), 9)
+        if seed % 2:  # rules that do the same whatever the budget rarely fit a small one
+            problem = problem.with_budget(2 * problem.keep_all_peak_bytes)
         plain = solve(problem, planner)
         # Only what is searched for depends on the seed, and may differ when asked again.
         alone = {
@@ -69,7 +71,7 @@ def test_without_a_plan_the_reason_of_the_first_reading_is_given():
 
 
 def test_a_limit_that_is_over_still_tries_one_reading():
-    problem = random_problem(Random(3), 9)
+    problem = Problem(chain([20, 20, 4, 4], input_bytes=4), LINK, 50)
     report = Report()
     Capuchin().plan(problem, rng=Random(0), time_limit=1e-9, report=report)
     assert "no time left" in report.statistics["readings"].values()
