@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 rm -rf .typing
 mkdir -p .typing/slackswap
 for entry in slackswap/*.py slackswap/*.pyi slackswap/py.typed slackswap/analysis slackswap/cost_model slackswap/schemas \
-             planners search profiles evaluation cli; do
+             planners search execution profiles evaluation cli; do
   ln -s "../../$entry" ".typing/slackswap/$(basename "$entry")"
 done
 "${PYTHON:-.venv/bin/python}" -m mypy --package slackswap "$@"

@@ -27,6 +27,7 @@ COMMANDS = {
     "plan": ("slackswap.cli.plan", "Make a plan for a profile under a memory budget."),
     "simulate": ("slackswap.cli.simulate", "Score a plan file: simulate one iteration under it."),
     "compare": ("slackswap.cli.compare", "Rank planners on one profile and budget."),
+    "run": ("slackswap.cli.run", "Train a model under a plan; compare with the prediction."),
     "bound": ("slackswap.cli.bound", "Prove how fast any plan can be at most."),
     "profiles": ("slackswap.cli.profiles", "List, show, export, import and capture profiles."),
     "planners": ("slackswap.cli.planners", "List planners, start a new one, check one."),

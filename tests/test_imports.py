@@ -22,6 +22,7 @@ ROOMS = {
     "profiles": ("slackswap.profiles", 1),
     "planners": ("slackswap.planners", 1),
     "search": ("slackswap.search", 2),
+    "execution": ("slackswap.execution", 2),
     "evaluation": ("slackswap.evaluation", 3),
     "cli": ("slackswap.cli", 4),
 }
@@ -45,7 +46,7 @@ SOURCES = sources()
 
 
 def room_of(module: str) -> str:
-    """The package of the six that a module belongs to."""
+    """The package of the rooms that a module belongs to."""
     packages = sorted((package for package, _ in ROOMS.values()), key=len, reverse=True)
     return next(
         package for package in packages if module == package or module.startswith(f"{package}.")
@@ -153,6 +154,7 @@ def test_every_module_says_what_it_is(name):
         "import slackswap",
         "import slackswap; slackswap.planner_names()",
         "import slackswap.planners, slackswap.search, slackswap.profiles, slackswap.evaluation",
+        "import slackswap.execution",
         "import slackswap.cli.main",
     ],
 )

@@ -75,9 +75,9 @@ def capture(
         raise Skipped(
             "PyTorch is not installed", where="capture", fix="pip install 'slackswap[torch]'"
         ) from error
-    from slackswap.profiles.capture.session import capture_profile
+    from slackswap.profiles.capture.session import capture_step
 
-    return capture_profile(
+    return capture_step(
         target,
         device=device,
         hardware=hardware,
@@ -88,4 +88,4 @@ def capture(
         description=description,
         prices=prices,
         seed=seed,
-    )
+    ).profile

@@ -60,7 +60,27 @@ class Traced:
     hook_bytes: int
 
 
-def capture_profile(
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A captured training step: its profile, and the graph that the profile describes.
+
+    Attributes
+    ----------
+    profile : Profile
+        ``profile.forward[i]`` is ``lowered.forward[i]``, ``profile.backward[j]`` is
+        ``lowered.nodes[j]``, and a tensor has the name of its storage.
+    subject : Subject
+        The step and its tensors, real or fake.
+    lowered : LoweredGraph
+        Storages and operations.
+    """
+
+    profile: Profile
+    subject: Subject
+    lowered: LoweredGraph
+
+
+def capture_step(
     target: str | Build,
     *,
     device: str,
@@ -72,7 +92,7 @@ def capture_profile(
     description: str | None,
     prices: Prices | None,
     seed: int,
-) -> Profile:
+) -> Captured:
     """Do the work of `slackswap.profiles.capture.capture`, where the arguments are explained."""
     if device not in DEVICES:
         raise SlackSwapError(
@@ -106,7 +126,7 @@ def capture_profile(
         notes |= _graph_notes(traced, times, optimizer)
         fixed = [*subject.step.buffers(), *lowered.joint.constants]
         static = static_bytes(subject.step.parameters(), fixed, state)
-    return assemble(
+    profile = assemble(
         lowered,
         times,
         name=name or _default_name(label),
@@ -114,6 +134,7 @@ def capture_profile(
         static_bytes=static,
         provenance=notes,
     )
+    return Captured(profile, subject, lowered)
 
 
 @contextlib.contextmanager
@@ -138,6 +159,7 @@ def _traced(build: Build, label: str, device: str) -> Iterator[Traced]:
             mode = FollowingFakeMode()
             with _on(device):
                 subject = make_subject(build, label, torch.device(device))
+            stack.enter_context(_state_kept(subject))
         lowered = lower(trace(subject, mode))
         if device != "fake":
             lowered = with_real_sizes(subject, lowered)
@@ -146,6 +168,23 @@ def _traced(build: Build, label: str, device: str) -> Iterator[Traced]:
                 subject, mode if device == "fake" else None, lowered.joint.constants
             )
         yield Traced(subject, lowered, hook_bytes)
+
+
+@contextlib.contextmanager
+def _state_kept(subject: Subject) -> Iterator[None]:
+    """Leave a model's buffers and gradients as they were, whatever runs in between."""
+    buffers = [(buffer, buffer.detach().clone()) for buffer in subject.step.buffers()]
+    gradients = [(parameter, parameter.grad) for parameter in subject.step.parameters()]
+    for parameter, _ in gradients:
+        parameter.grad = None
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in buffers:
+                buffer.copy_(value)
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
 
 
 @contextlib.contextmanager

@@ -61,10 +61,41 @@ class Step(nn.Module):  # type: ignore[misc]  # PyTorch is not type-checked
                 self.tensors.append(leaf)
             self._leaves.append((True, place[id(leaf)]))
 
-    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
-        """Return the loss as a tensor without dimensions."""
+    def arguments_of(
+        self, tensors: Sequence[torch.Tensor]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments of a call, nested as the example inputs are."""
         leaves = [tensors[value] if is_tensor else value for is_tensor, value in self._leaves]
         args, kwargs = pytree.tree_unflatten(leaves, self._spec)
+        return args, kwargs
+
+    def tensors_of_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+        """Return the tensors among the arguments of a call, in the order of `tensors`.
+
+        Raises
+        ------
+        SlackSwapError
+            When the call differs from the example inputs in more than the values of tensors.
+        """
+        leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+        if spec != self._spec:
+            raise _different_call("its arguments are nested otherwise than the example inputs")
+        found: dict[int, torch.Tensor] = {}
+        for number, (leaf, (is_tensor, value)) in enumerate(zip(leaves, self._leaves, strict=True)):
+            if is_tensor != isinstance(leaf, torch.Tensor):
+                raise _different_call(f"argument {number} is {_describe(leaf)}")
+            if not is_tensor:
+                if leaf is not value and leaf != value:
+                    raise _different_call(f"argument {number} is {leaf!r}, not {value!r}")
+            elif found.setdefault(value, leaf) is not leaf:
+                raise _different_call(
+                    f"argument {number} was the same tensor as another one in the example inputs"
+                )
+        return [found[place] for place in range(len(self.tensors))]
+
+    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """Return the loss as a tensor without dimensions."""
+        args, kwargs = self.arguments_of(tensors)
         # AOTAutograd traces under the Python dispatcher, which replaces some composite operators
         # (dropout, upsampling, recurrent layers) by decompositions that save other tensors than
         # eager execution does. Eager execution is what is profiled.
@@ -243,12 +274,20 @@ def _loss(output: Any) -> torch.Tensor:
     loss = output if isinstance(output, torch.Tensor) else getattr(output, "loss", None)
     if loss is None and isinstance(output, Mapping):
         loss = output.get("loss")
-    if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
+    differentiable = not torch.is_grad_enabled() or getattr(loss, "requires_grad", False)
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not differentiable:
         raise SlackSwapError(
             f"the model returned {_describe(output)}, which holds no scalar loss with a gradient",
             where="build", fix=_RETURNS + "; for a Hugging Face model, give labels",
         )
     return loss.reshape(())
+
+
+def _different_call(what: str) -> SlackSwapError:
+    return SlackSwapError(
+        f"the call differs from the captured one: {what}", where="inputs",
+        fix="call it like the example inputs, or capture it again with these",
+    )
 
 
 def _describe(value: Any) -> str:
