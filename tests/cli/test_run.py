@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 def build():
-    model = nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Dropout(0.2), nn.Linear(32, 32), nn.GELU(),
-                          nn.Linear(32, 4))
+    layers = [nn.Linear(8, 32), nn.GELU(), nn.Dropout(0.2), nn.Linear(32, 32), nn.GELU()]
+    model = nn.Sequential(*layers, nn.Linear(32, 4))
     return lambda x: model(x).square().mean(), torch.randn(16, 8)
 """
 
