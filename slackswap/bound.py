@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -14,6 +14,7 @@ class BoundMethod(StrEnum):
     """Rungs of the ladder of lower bounds, weakest first."""
 
     COMPUTE = "compute"
+    LAGRANGIAN = "lagrangian"
     LP = "lp"
     MILP = "milp"
     ENUMERATION = "enumeration"
@@ -43,6 +44,8 @@ class Bound:
         Whether it also holds for plans with gates and barriers (enumeration does not).
     note : str
         What a reader should know, such as a fallback to another solver.
+    certificate : object or None
+        What anyone can evaluate the bound from again, where the method gives one.
     """
 
     value_ns: int
@@ -54,6 +57,7 @@ class Bound:
     runtime_s: float = 0.0
     gated: bool = True
     note: str = ""
+    certificate: Any = field(default=None, compare=False, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a JSON object with keys ``bound_...``."""

@@ -1,0 +1,1 @@
+"""Bounds by Lagrangian relaxation: the memory of one instant and the link, priced."""
