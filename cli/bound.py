@@ -25,10 +25,10 @@ def bound_command(
         str,
         typer.Option(
             "--method", metavar="METHOD",
-            help="compute (durations alone), lp (exact arithmetic), milp (tighter, slower, the "
-            "solver's word), or enumerate (small profiles only).",
+            help="compute (durations alone), lagrangian (exact arithmetic), lp (exact arithmetic, "
+            "slower), milp (tighter, slower still, the solver's word), or enumerate (small profiles only).",
         ),
-    ] = "lp",
+    ] = "lagrangian",
     hardware: HardwareOption = None,
     time_limit: Annotated[
         float | None,
@@ -53,7 +53,7 @@ def bound_command(
     problem = load_problem(profile, budget, hardware)
     with Progress(quiet=as_json) as progress:
         progress(f"proving a lower bound ({chosen}) ...")
-        bound = lower_bound(problem, chosen or "lp", time_limit=time_limit)
+        bound = lower_bound(problem, chosen or "lagrangian", time_limit=time_limit)
         impossible = bound.status is Status.INFEASIBLE
         least = None
         if impossible:

@@ -41,7 +41,7 @@ def compare_command(
     time_limit: Annotated[
         float, typer.Option("--time-limit", metavar="SECONDS", help="Time each planner may take.")
     ] = 10.0,
-    bound: BoundOption = "lp",
+    bound: BoundOption = "lagrangian",
     as_json: JsonOption = False,
 ) -> None:
     """Rank planners on one profile and budget, fastest plan first.

@@ -42,7 +42,7 @@ TimeLimitOption = Annotated[
 BoundOption = Annotated[
     str,
     typer.Option("--bound", metavar="METHOD",
-                 help="Lower bound for the gap: lp, milp, compute or none."),
+                 help="Lower bound for the gap: lagrangian, lp, milp, compute or none."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 

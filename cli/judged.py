@@ -20,6 +20,7 @@ LEAST_S = 10.0
 #: Methods as the command line spells them.
 METHODS = {
     "compute": "compute",
+    "lagrangian": "lagrangian",
     "lp": "lp",
     "milp": "milp",
     "enumerate": "enumeration",

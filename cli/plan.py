@@ -44,7 +44,7 @@ def plan_command(
         typer.Option("--param", metavar="NAME=VALUE",
                      help="A parameter of the planner; repeatable."),
     ] = None,
-    bound: BoundOption = "lp",
+    bound: BoundOption = "lagrangian",
     as_json: JsonOption = False,
 ) -> None:
     """Make a plan for a profile under a memory budget.

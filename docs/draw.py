@@ -278,7 +278,7 @@ def draw_bound() -> Drawing:
     gaps: list[float] = []
     for fraction in fractions:
         problem = Problem(profile, hardware, fraction)
-        bound = lower_bound(problem, "lp")
+        bound = lower_bound(problem)
         if bound.status is Status.INFEASIBLE:
             impossible.append(fraction)
             continue

@@ -24,7 +24,7 @@ _OURS = ("slackswap+", "slackswap")
 def measured_table() -> str:
     """Return the table in Markdown: throughput by planner and profile, and what is proven."""
     problems = [Problem(load_profile(name), profile_hardware(name), "50%") for name in PROFILES]
-    bounds = [lower_bound(problem, "lp") for problem in problems]
+    bounds = [lower_bound(problem) for problem in problems]
     rows: list[Sequence[str]] = [("", *PROFILES), ["---"] + ["---:"] * len(PROFILES)]
     rows.append((
         "*no plan exceeds (proven)*",

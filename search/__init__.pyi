@@ -1,4 +1,8 @@
-from .bounds import lower_bound as lower_bound
+from .bounds import (
+    ClassCeilings as ClassCeilings,
+    class_ceilings as class_ceilings,
+    lower_bound as lower_bound,
+)
 from .enumeration import Enumerate as Enumerate
 from .feasibility import (
     LeastBudget as LeastBudget,

@@ -1,10 +1,10 @@
-"""Lower bounds on the time of every plan: the ladder compute, LP, MILP, enumeration."""
+"""Lower bounds on the time of every plan: compute, Lagrangian, LP, MILP, enumeration."""
 
 from __future__ import annotations
 
 import random
 import time
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from math import ceil
 
 import numpy as np
@@ -17,6 +17,7 @@ from slackswap.planner import Report
 from slackswap.planners.slackswap import SlackSwap
 from slackswap.problem import Problem
 from slackswap.search.enumeration import enumerate_plans, enumeration_bound
+from slackswap.search.lagrangian.bound import lagrangian_bound
 from slackswap.search.milp.data import EVERY_PLAN, Restriction
 from slackswap.search.milp.exact import dual_bound
 from slackswap.search.milp.linear import Floats
@@ -43,7 +44,7 @@ _NEGLIGIBLE_PRICE = 0.1
 
 def lower_bound(
     problem: Problem,
-    method: BoundMethod | str = BoundMethod.LP,
+    method: BoundMethod | str = BoundMethod.LAGRANGIAN,
     *,
     solver: SolverName | str | None = None,
     time_limit: float | None = None,
@@ -60,9 +61,10 @@ def lower_bound(
     problem : Problem
         Profile, hardware and budget.
     method : BoundMethod or str
-        ``compute`` (the sum of all durations), ``lp`` (safe: rests on exact arithmetic), ``milp``
-        (the solver's, within its tolerance) or ``enumeration`` (small problems; exact for plans
-        without gates and barriers).
+        ``compute`` (the sum of all durations), ``lagrangian`` (safe: rests on exact arithmetic;
+        near the LP, and hundreds of times faster on large profiles), ``lp`` (safe as well),
+        ``milp`` (the solver's, within its tolerance) or ``enumeration`` (small problems; exact for
+        plans without gates and barriers).
     solver : SolverName or str, optional
         ``highs`` or ``scip``; the other one is asked when it fails, and the bound's note says so.
         For an LP, ``scip`` stands for GLOP, since SCIP gives no dual values.
@@ -99,10 +101,15 @@ def lower_bound(
                 problem, allow_swap=allow_swap, allow_recompute=allow_recompute, jobs=jobs
             ),
         )
+    restriction = Restriction(allow_swap, allow_recompute)
+    if chosen is BoundMethod.LAGRANGIAN:
+        return lagrangian_bound(
+            problem, restriction, deadline=Deadline.after(time_limit, share=1.0)
+        )
     started, deadline = time.perf_counter(), Deadline.after(time_limit, share=1.0)
     name = None if solver is None else SolverName(solver)
     model, bound = tightened(
-        problem, Restriction(allow_swap, allow_recompute), solver=name, time_limit=time_limit
+        problem, restriction, solver=name, time_limit=time_limit
     )
     wanted = chosen is BoundMethod.MILP and bound.status is not Status.INFEASIBLE
     if wanted and not deadline.passed:
@@ -111,6 +118,55 @@ def lower_bound(
             relative_gap=relative_gap, seed=seed, hint=_rule_hint(model),
         )
     return replace(bound, method=chosen, runtime_s=time.perf_counter() - started)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCeilings:
+    """What plans of a class can reach at most: how much swapping, and recomputing, is worth.
+
+    Attributes
+    ----------
+    swap_only, recompute_only, every_plan : Bound
+        Lower bounds on the time of plans that recompute no saved tensor, that swap nothing, and of
+        all plans.
+    """
+
+    swap_only: Bound
+    recompute_only: Bound
+    every_plan: Bound
+
+    def throughput(self, duration_ns: int) -> dict[str, float | None]:
+        """Return the highest possible throughputs by class; None where no plan fits.
+
+        Parameters
+        ----------
+        duration_ns : int
+            Time of the keep-everything plan without a limit.
+        """
+        return {
+            spec.name: None if bound.status is Status.INFEASIBLE else (
+                duration_ns / bound.value_ns if bound.value_ns else 1.0
+            )
+            for spec in fields(self)
+            for bound in (getattr(self, spec.name),)
+        }
+
+
+def class_ceilings(problem: Problem, *, time_limit: float | None = None) -> ClassCeilings:
+    """Bound the plans that only swap, and those that only recompute, beside all plans.
+
+    Parameters
+    ----------
+    problem : Problem
+        Profile, hardware and budget.
+    time_limit : float, optional
+        Seconds for each bound.
+    """
+    return ClassCeilings(
+        lower_bound(problem, allow_recompute=False, time_limit=time_limit),
+        lower_bound(problem, allow_swap=False, time_limit=time_limit),
+        lower_bound(problem, time_limit=time_limit),
+    )
 
 
 def compute_bound(problem: Problem) -> Bound:

@@ -1,4 +1,4 @@
-"""The mixed-integer programme as a planner: solved, replayed in the referee, repaired, polished."""
+"""Plans by MILP: solved, simulated, repaired where the relaxation was too loose, polished."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ from slackswap.search.milp.plans import codes_of, hint_of
 from slackswap.search.milp.solve import SolverName
 from slackswap.status import Status
 
-#: Shares of the budget taken off when the programme's plan disappoints, one after the other.
+#: Shares of the budget taken off, one after the other, when the MILP's plan does not fit.
 _SLACKS = (0.0, 0.005, 0.02)
 
 
 @dataclass(frozen=True, slots=True)
 class MilpPlanner:
-    """Solve the mixed-integer programme and replay its plan.
+    """Solve the MILP of a problem and simulate its plan.
 
-    The programme relaxes the referee's rules, so its plan may be short of memory, or slower than
-    the programme says. Then the plan is repaired, and the programme is solved again: with a
-    milestone where the plan got stuck, or with latencies charged and for a little less memory. The
-    rule's plan starts the solver and the comparison.
+    The MILP relaxes the cost model, so its plan may not fit, or be slower than its objective says.
+    Then the plan is repaired, and a stricter MILP is solved: with a milestone at the op where the
+    plan ran out of memory, or with latencies charged and a little less memory. SlackSwap's plan is
+    the first incumbent.
 
-    Reported are the programme's own objective (``model_objective_ns``), the bounds, and what the
-    referee says of the replayed plan (``replayed_ns``), apart from each other.
+    The MILP's objective (``model_objective_ns``), the bounds, and the simulated time of its plan
+    (``replayed_ns``) are reported separately.
 
     Parameters
     ----------
     solver : {"scip", "highs"}
-        Who solves; the other one is asked when it fails.
+        Which solver runs; the other one is tried when it fails.
     relative_gap : float
-        When the programme counts as solved, and how near to its objective the replayed plan
-        should come.
+        Relative gap at which the MILP counts as solved, and within which the simulated time of
+        its plan should agree with its objective.
     solver_limit : float
-        Most seconds of all solutions together when no time limit is given.
+        Seconds for all solves together when no time limit is given.
     rounds : int
-        Most times the programme is solved.
+        Most MILPs solved.
     polish : int
         Most plans scored by the local search at the end.
     allow_swap, allow_recompute : bool
@@ -91,7 +91,7 @@ class MilpPlanner:
             )
 
     def warm_up(self) -> None:
-        """Import the solver and the rule's tools before planning is timed."""
+        """Import the solver and what SlackSwap needs, before planning is timed."""
         import ortools.math_opt.python.mathopt  # noqa: F401
 
         SlackSwap().warm_up()
@@ -124,7 +124,7 @@ class MilpPlanner:
 
 @dataclass(slots=True)
 class _Attempt:
-    """The best plan so far, and how it was come by."""
+    """One planning run: the incumbent, and how it is improved."""
 
     planner: MilpPlanner
     problem: Problem
@@ -139,7 +139,7 @@ class _Attempt:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every plan is allowed, so that a bound is one on the problem itself."""
+        """Whether no action is ruled out, so that its bound holds for the problem itself."""
         return self.planner.allow_swap and self.planner.allow_recompute
 
     def offer(self, codes: Codes) -> int | None:
@@ -164,7 +164,7 @@ class _Attempt:
             self.offer(self.scorer.encode(plan))
 
     def solve(self) -> None:
-        """Solve the programme, replay its plan, and state it less kindly while that disappoints."""
+        """Solve the MILP, simulate its plan, and tighten the MILP until the two agree."""
         planner = self.planner
         model, linear = tightened(
             self.problem, Restriction(planner.allow_swap, planner.allow_recompute),
@@ -200,10 +200,10 @@ class _Attempt:
                 self.best_ns <= proven_ns * (1 + planner.relative_gap)
             ):
                 return
-            sobered = self.sobered(model, replay, slacks)
-            if sobered is None:
+            stricter = self.stricter(model, replay, slacks)
+            if stricter is None:
                 return
-            model = sobered
+            model = stricter
 
     def state(self, bound: Bound) -> None:
         """Report what the solver proved."""
@@ -214,7 +214,7 @@ class _Attempt:
             self.report(restricted_bound_ns=bound.value_ns)
 
     def replay(self, model: PlanModel, codes: Codes) -> _Replay:
-        """Score the programme's plan as it is, and offer it repaired and without idle copies."""
+        """Simulate the MILP's plan; offer it as it is, without tiny copies, and repaired."""
         scores = self.scorer.score(codes)
         iteration_ns = self.offer(codes)
         self.offer(_without_tiny_copies(model, self.scorer, codes))
@@ -230,10 +230,10 @@ class _Attempt:
         op = stuck.op_index if stuck is not None and stuck.phase is Phase.BACKWARD else None
         return _Replay(None, int(scores.shortfall_bytes[0]), op)
 
-    def sobered(
+    def stricter(
         self, model: PlanModel, replay: _Replay, slacks: list[float]
     ) -> PlanModel | None:
-        """State the programme less kindly; None when nothing is left to try.
+        """Return a MILP that rules the last plan out; None when nothing is left to try.
 
         A plan stuck at a backward op gets a milestone there, if it has none. Else every copy is
         charged its latency, and the next of the slacks is taken off the budget.
@@ -267,7 +267,7 @@ class _Attempt:
 
 @dataclass(frozen=True, slots=True)
 class _Replay:
-    """What the referee says of the programme's own plan.
+    """The simulation of the MILP's own plan.
 
     Attributes
     ----------
@@ -276,7 +276,7 @@ class _Replay:
     short_bytes : int
         Bytes missing then.
     stuck_op : int or None
-        The backward op at which they are.
+        The backward op at which they are missing.
     """
 
     iteration_ns: int | None
@@ -285,7 +285,7 @@ class _Replay:
 
 
 def _with_latency_charged(model: PlanModel) -> PlanModel:
-    """Charge each swapped tensor the latency of both transfers, as if nothing hid it."""
+    """Charge each swapped tensor the latency of both transfers, as if compute waited for it."""
     linear, variables = model.linear, model.variables
     cost = linear.cost.copy()
     cost[variables.swap] += 2 * model.data.problem.hardware.latency_ns / model.ns
@@ -295,8 +295,8 @@ def _with_latency_charged(model: PlanModel) -> PlanModel:
 def _without_tiny_copies(model: PlanModel, scorer: Scorer, codes: Codes) -> Codes:
     """Keep what is swapped at less than half the link's rate.
 
-    Latency is no part of the fluid link, so the programme swaps tiny tensors as readily as large
-    ones; each delays all that queue behind it.
+    The fluid link has no latency, so the MILP swaps tiny tensors as readily as large ones; each
+    delays the whole queue behind it.
     """
     half = model.data.d2h_rate / 2
     tiny = (codes == SWAP) & (scorer.graph.nbytes < half * scorer.d2h_ns) & scorer.allowed[:, KEEP]

@@ -171,7 +171,7 @@ class Relaxation:
             raise ValueError("prices are not integers")
         self.check(prices)
         choice = self._solve(prices, object)
-        return max(0, -(-choice.excess // prices.one))
+        return max(0, -int(-choice.excess // prices.one))
 
     def _solve(self, prices: Prices, number: Any) -> Choice:
         facts, instant, graph = self.facts, self.instant, self.graph

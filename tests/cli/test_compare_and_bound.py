@@ -96,7 +96,7 @@ def test_a_planner_named_twice_is_asked_once(here, cli):
 # --------------------------------------------------------------------------- bound
 
 
-@pytest.mark.parametrize("method", ["compute", "lp", "milp"])
+@pytest.mark.parametrize("method", ["compute", "lagrangian", "lp", "milp"])
 def test_bounds_are_those_of_the_api(here, cli, method):
     result = cli("bound", "small.json", "-b", "60%", "--method", method, "--json")
     assert result.code == 0
@@ -112,9 +112,9 @@ def test_bounds_are_those_of_the_api(here, cli, method):
     assert "no plan takes less than" in people
 
 
-def test_lp_is_the_default_and_exact(here, cli):
+def test_the_lagrangian_is_the_default_and_exact(here, cli):
     document = cli("bound", "small.json", "-b", "60%", "--json").json
-    assert document["bound_method"] == "lp"
+    assert document["bound_method"] == "lagrangian"
     assert document["bound_safe"] is True
 
 

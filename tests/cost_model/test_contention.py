@@ -259,7 +259,7 @@ def test_bounds_hold_on_contended_problems():
         if best is None:
             continue
         checked += 1
-        for method in ("compute", "lp"):
+        for method in ("compute", "lagrangian", "lp"):
             assert lower_bound(problem, method).value_ns <= best, (seed, method)
         if checked % 20 == 0:
             bound = lower_bound(problem, "milp")

@@ -46,7 +46,7 @@ def test_shipped_suites_name_what_exists(name: str) -> None:
     assert suite.description
     assert len(cells) == len(set(cells))
     assert {c.subject for c in cells if c.kind is CellKind.PLAN} <= set(planner_names())
-    assert {c.subject for c in cells if c.kind is CellKind.BOUND} <= {"lp", "milp", "compute"}
+    assert {c.subject for c in cells if c.kind is CellKind.BOUND} <= {"lagrangian", "lp", "milp", "compute"}
     named = {c.profile.options["library"] for c in cells if "library" in c.profile.options}
     assert named <= set(profile_names())
 
@@ -66,7 +66,7 @@ def test_the_paper_suite_has_what_the_claims_need() -> None:
     for model in PAPER_MODELS:
         subjects = {c.subject for c in plain if c.profile.label == model}
         ours = {"slackswap", "slackswap+", "genetic", "genetic-seeded"}
-        assert baselines | ours | {"lp"} <= subjects
+        assert baselines | ours | {"lagrangian"} <= subjects
     assert any(c.profile.label == "vgg16" and c.kind is CellKind.FACTS for c in cells)
     # One baseline of each kind of circumstance: prices, head, link, duplex, budget.
     assert len({c.variant for c in cells}) == 8

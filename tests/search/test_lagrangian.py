@@ -27,7 +27,7 @@ from slackswap.bound import BoundMethod
 from slackswap.profiles import layered_profile, random_problem
 from slackswap.profiles.library import hardware_of
 from slackswap.result import Phase
-from slackswap.search import lower_bound
+from slackswap.search import class_ceilings, lower_bound
 from slackswap.search.enumeration import enumerate_plans, enumeration_bound
 from slackswap.search.lagrangian.bound import (
     Certificate,
@@ -271,3 +271,18 @@ def test_a_budget_that_no_plan_meets_is_told():
     assert bound.status is Status.INFEASIBLE
     assert bound.method is BoundMethod.LAGRANGIAN
     assert "100 B" in bound.note
+
+
+@pytest.mark.parametrize(
+    ("name", "swap_only", "recompute_only"),
+    [("bert-large", 0.290, 0.892), ("gpt2-xl", 0.445, 0.918), ("llama-7b", 0.870, 0.937)],
+)
+def test_ceilings_by_class_of_the_models(name, swap_only, recompute_only):
+    """At half the memory swapping alone gets at most this far, and recomputing alone this far."""
+    profile = load_profile(name)
+    ceilings = class_ceilings(Problem(profile, hardware_of(profile), 0.5)).throughput(
+        profile.duration_ns
+    )
+    assert ceilings["swap_only"] == pytest.approx(swap_only, abs=0.002)
+    assert ceilings["recompute_only"] == pytest.approx(recompute_only, abs=0.002)
+    assert ceilings["every_plan"] > max(ceilings["swap_only"], ceilings["recompute_only"])
