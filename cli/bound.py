@@ -26,7 +26,8 @@ def bound_command(
         typer.Option(
             "--method", metavar="METHOD",
             help="compute (durations alone), lagrangian (exact arithmetic), lp (exact arithmetic, "
-            "slower), milp (tighter, slower still, the solver's word), or enumerate (small profiles only).",
+            "slower), milp (tighter, slower still, the solver's word), or enumerate (small "
+            "profiles only).",
         ),
     ] = "lagrangian",
     hardware: HardwareOption = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slackswap import planner_names
+from slackswap.bound import BoundMethod
 from slackswap.errors import InvalidFile, SlackSwapError, UnknownName
 from slackswap.evaluation.analysis.claims import ABSTRACT_BASELINES, PAPER_MODELS
 from slackswap.evaluation.run.cell import CellKind, identify
@@ -46,7 +47,7 @@ def test_shipped_suites_name_what_exists(name: str) -> None:
     assert suite.description
     assert len(cells) == len(set(cells))
     assert {c.subject for c in cells if c.kind is CellKind.PLAN} <= set(planner_names())
-    assert {c.subject for c in cells if c.kind is CellKind.BOUND} <= {"lagrangian", "lp", "milp", "compute"}
+    assert {c.subject for c in cells if c.kind is CellKind.BOUND} <= set(BoundMethod)
     named = {c.profile.options["library"] for c in cells if "library" in c.profile.options}
     assert named <= set(profile_names())
 
