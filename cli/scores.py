@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from slackswap.bound import Bound, certified_gap
+from slackswap.bound import Bound, gap_of_plan, status_with_gap
 from slackswap.cli.output import heading, print_pairs
-from slackswap.errors import BoundViolated
 from slackswap.plan import Plan
 from slackswap.problem import Problem
 from slackswap.profile import Action
@@ -69,8 +68,7 @@ class Answer:
             solution.evaluation, bound, bound_note, solution.reason, solution.planning_s,
             solution.warm_up_s, more,
         )
-        proven = solution.status is Status.FEASIBLE and answer.gap == 0.0
-        return replace(answer, status=Status.OPTIMAL) if proven else answer
+        return replace(answer, status=status_with_gap(answer.status, answer.gap))
 
     @property
     def fits(self) -> bool:
@@ -85,17 +83,10 @@ class Answer:
     @property
     def gap(self) -> float | None:
         """Certified gap; None without a plan that fits or a bound that holds for it."""
-        if self.bound is None or self.evaluation is None or self.evaluation.iteration_ns is None:
-            return None
-        if self.plan is not None and self.plan.has_order and not self.bound.gated:
-            return None
-        if self.impossible:
-            raise BoundViolated(
-                f"a plan fits that the {self.bound.method} bound proves cannot",
-                where=self.problem.profile.name,
-                fix="this is a bug: please report the profile, hardware, budget and plan",
-            )
-        return certified_gap(self.evaluation.iteration_ns, self.bound)
+        return gap_of_plan(
+            None if self.evaluation is None else self.evaluation.iteration_ns, self.bound,
+            has_order=self.plan is not None and self.plan.has_order,
+        )
 
     def to_dict(self, *, with_plan: bool = False) -> dict[str, Any]:
         """Return the JSON object that commands print."""

@@ -79,15 +79,50 @@ def certified_gap(iteration_ns: int, bound: Bound) -> float:
     Raises
     ------
     BoundViolated
-        When the bound lies above the simulated time by more than its tolerance.
+        When the bound lies above the simulated time by more than its tolerance, or says that no
+        plan fits.
     """
-    if bound.value_ns > iteration_ns * (1 + bound.tolerance):
-        raise BoundViolated(
+    if bound.status is Status.INFEASIBLE:
+        what = f"a plan fits that the {bound.method} bound proves cannot"
+    elif bound.value_ns > iteration_ns * (1 + bound.tolerance):
+        what = (
             f"the {bound.method} bound {bound.value_ns} ns lies above a simulated time of "
-            f"{iteration_ns} ns",
-            where=f"bound by {bound.solver or 'exact arithmetic'}",
-            fix="this is a bug: please report the profile, hardware, budget and plan",
+            f"{iteration_ns} ns"
         )
-    if bound.value_ns <= 0:
-        return 0.0 if iteration_ns == 0 else float("inf")
-    return max(0.0, iteration_ns / bound.value_ns - 1)
+    else:
+        if bound.value_ns <= 0:
+            return 0.0 if iteration_ns == 0 else float("inf")
+        return max(0.0, iteration_ns / bound.value_ns - 1)
+    raise BoundViolated(
+        what, where=f"bound by {bound.solver or 'exact arithmetic'}",
+        fix="this is a bug: please report the profile, hardware, budget and plan",
+    )
+
+
+def gap_of_plan(
+    iteration_ns: int | None, bound: Bound | None, *, has_order: bool
+) -> float | None:
+    """Certified gap of a plan; None where there is none to state.
+
+    Parameters
+    ----------
+    iteration_ns : int or None
+        Its simulated time; None if it does not fit.
+    bound : Bound or None
+        A lower bound.
+    has_order : bool
+        Whether the plan has gates or barriers, for which not every bound holds.
+
+    Raises
+    ------
+    BoundViolated
+        As `certified_gap`.
+    """
+    if iteration_ns is None or bound is None or (has_order and not bound.gated):
+        return None
+    return certified_gap(iteration_ns, bound)
+
+
+def status_with_gap(status: Status, gap: float | None) -> Status:
+    """Return `optimal` for a plan that meets a lower bound, whoever made it; else the status."""
+    return Status.OPTIMAL if status is Status.FEASIBLE and gap == 0.0 else status

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from slackswap.bound import Bound, certified_gap
+from slackswap.bound import Bound, gap_of_plan, status_with_gap
 from slackswap.cost_model.engine import simulate, simulate_many, warm_up
 from slackswap.display import render
 from slackswap.errors import Infeasible, InvalidPlanner, Skipped
@@ -120,10 +120,11 @@ class Solution:
         return self.gap_to(self.bound)
 
     def gap_to(self, bound: Bound | None) -> float | None:
-        """Certified gap to a bound; None without a bound or a plan that fits."""
-        if bound is None or self.evaluation is None or self.evaluation.iteration_ns is None:
-            return None
-        return certified_gap(self.evaluation.iteration_ns, bound)
+        """Certified gap to a bound; None without one that holds for the plan, or a plan that fits."""
+        return gap_of_plan(
+            None if self.evaluation is None else self.evaluation.iteration_ns, bound,
+            has_order=self.plan is not None and self.plan.has_order,
+        )
 
     def incumbent_evaluations(self) -> list[tuple[float, Evaluation]]:
         """Score the plans found on the way: seconds since the start, and the evaluation."""
@@ -285,8 +286,7 @@ def judge(problem: Problem, reply: Reply, *, time_limit: float | None = None) ->
         printed=reply.printed,
         deterministic=reply.capabilities.deterministic,
     )
-    proven = solution.status is Status.FEASIBLE and solution.gap == 0.0
-    return replace(solution, status=Status.OPTIMAL) if proven else solution
+    return replace(solution, status=status_with_gap(solution.status, solution.gap))
 
 
 def checked_time_limit(time_limit: object) -> float | None:

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from slackswap import files
-from slackswap.bound import Bound, BoundMethod, certified_gap
+from slackswap.bound import Bound, BoundMethod, certified_gap, status_with_gap
 from slackswap.errors import BoundViolated, InvalidFile, SlackSwapError
 from slackswap.evaluation.run.cell import CellKind
 from slackswap.evaluation.run.record import Record
@@ -291,8 +291,8 @@ def _judged(row: Mapping[str, Any], bounds: tuple[Bound, Bound]) -> dict[str, An
         gap = certified_gap(row["iteration_ns"], bound)
     except BoundViolated:
         return {**columns, "bound_violated": True}
-    # A plan that meets a proven bound is optimal, whoever made it.
-    return {**columns, "gap": gap, **({"status": str(Status.OPTIMAL)} if gap == 0 else {})}
+    status = status_with_gap(Status(row["status"]), gap)
+    return {**columns, "gap": gap, "status": str(status)}
 
 
 def _bound_of(record: Record) -> Bound | None:
