@@ -120,7 +120,7 @@ class Solution:
         return self.gap_to(self.bound)
 
     def gap_to(self, bound: Bound | None) -> float | None:
-        """Certified gap to a bound; None without one that holds for the plan, or a plan that fits."""
+        """Certified gap to a bound; None without a plan that fits or a bound that holds for it."""
         return gap_of_plan(
             None if self.evaluation is None else self.evaluation.iteration_ns, bound,
             has_order=self.plan is not None and self.plan.has_order,
