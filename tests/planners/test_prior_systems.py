@@ -21,14 +21,16 @@ from slackswap.profiles.generators.random_dag import Traits, random_problem
 from slackswap.profiles.library import profile_hardware
 
 SYSTEMS = (
-    "capuchin", "chen-greedy", "chen-sqrt", "largest-first", "layer-window", "on-demand",
-    "pytorch-budget", "recompute-milp", "selective-checkpointing", "superneurons",
+    "aot-offload", "capuchin", "chen-greedy", "chen-sqrt", "dtr", "flashneuron", "g10",
+    "largest-first", "layer-window", "megatron-offload", "on-demand", "pofo", "pytorch-budget",
+    "recompute-milp", "sac-ladder", "selective-checkpointing", "ssdtrain", "superneurons",
     "superneurons-ungated", "swapadvisor", "vdnn++", "vdnn-all", "vdnn-conv", "vdnn-dyn",
 )
 #: Those whose decisions the paper bases on sizes and the order of ops alone.
 BLIND_TO_THE_LINK = (
-    "chen-greedy", "chen-sqrt", "largest-first", "on-demand", "selective-checkpointing",
-    "superneurons", "superneurons-ungated", "swapadvisor", "vdnn++", "vdnn-all", "vdnn-conv",
+    "chen-greedy", "chen-sqrt", "flashneuron", "largest-first", "megatron-offload", "on-demand",
+    "sac-ladder", "selective-checkpointing", "superneurons", "superneurons-ungated", "swapadvisor",
+    "vdnn++", "vdnn-all", "vdnn-conv",
     "vdnn-dyn",
 )
 TRAITS = (
@@ -94,7 +96,7 @@ def test_networks(name, profile):
     problem = Problem(load_profile(profile), profile_hardware(profile), 0.7)
     parameters = {"relative_gap": 0.05} if name == "recompute-milp" else {}
     solution = solve(problem, name, **parameters)
-    if name in ("vdnn-conv", "chen-sqrt"):
+    if name in ("vdnn-conv", "chen-sqrt", "ssdtrain", "megatron-offload"):
         assert solution.status in (Status.FEASIBLE, Status.INFEASIBLE)
     else:
         assert solution.status.has_plan, solution.reason
@@ -154,5 +156,5 @@ def test_a_limit_that_is_over_at_once_still_gets_an_answer(name):
 def test_unlimited_memory_needs_nothing():
     # Save for those that do the same whatever the budget.
     problem = Problem(load_profile("bert-large"), profile_hardware("bert-large"))
-    for name in set(SYSTEMS) - {"chen-sqrt", "vdnn-all", "vdnn-conv", "pytorch-budget"}:
+    for name in set(SYSTEMS) - {"chen-sqrt", "ssdtrain", "vdnn-all", "vdnn-conv", "pytorch-budget"}:
         assert solve(problem, name).evaluation.throughput == 1, name
