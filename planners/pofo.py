@@ -302,13 +302,14 @@ class Chain:
     def codes(self, choices: Sequence[Choice]) -> Codes:
         """Return the plan of choices."""
         graph, codes = self.scorer.graph, self.scorer.default.copy()
-        kept, moved = [], []
+        kept: list[Ints] = []
+        moved: list[Ints] = []
         for choice in choices:
             for n in range(choice.start, choice.stop):
                 if choice.inner == "drop":
-                    dropped = self._inner[n], self._result[n] if n + 1 < choice.stop else ()
-                    for tensors in dropped:
-                        codes[np.array(tensors, dtype=np.int64)] = RECOMPUTE
+                    codes[self._inner[n]] = RECOMPUTE
+                    if n + 1 < choice.stop:
+                        codes[self._result[n]] = RECOMPUTE
                 elif choice.inner == "offload":
                     codes[self._inner[n]] = SWAP
             result = self._result[choice.stop - 1]
