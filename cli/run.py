@@ -49,6 +49,12 @@ def run_command(
     device: Annotated[
         str, typer.Option("--device", metavar="DEVICE", help="cpu or cuda.")
     ] = "cpu",
+    order: Annotated[
+        str | None,
+        typer.Option("--order", metavar="ORDER",
+                     help="live: copies start by the simulator's rules, asked at every event. "
+                     "static: waits are fixed beforehand (always on cuda)."),
+    ] = None,
     seed: SeedOption = 0,
     trace: Annotated[
         str | None,
@@ -86,7 +92,7 @@ def run_command(
         progress("capturing and running")
         run = run_planners(
             target, planner or ["slackswap"], budget=amount, steps=steps, hardware=emulated,
-            device=device, seed=seed,
+            order=order, device=device, seed=seed,
         )
     if trace is not None and run.trials:
         _write_trace(trace, run.trials[0], run.problem.profile.name)

@@ -8,12 +8,16 @@ from typing import Any
 import torch
 
 from slackswap.cost_model.engine import simulate
-from slackswap.errors import Infeasible
+from slackswap.errors import Infeasible, SlackSwapError
 from slackswap.execution.copy_rate import measure_copy_rate
+from slackswap.execution.cuda import CudaStreams
+from slackswap.execution.link import Link
 from slackswap.execution.module import PlannedStep
 from slackswap.execution.planned import Planned
 from slackswap.execution.program import Program, check_profile, compile_program
 from slackswap.execution.reserve import fixed_reserve, reserve_of
+from slackswap.execution.static import Streams
+from slackswap.execution.thread_streams import ThreadStreams
 from slackswap.execution.threads import ThreadLink
 from slackswap.execution.timetable import Timetable
 from slackswap.execution.values import Executable
@@ -21,6 +25,7 @@ from slackswap.hardware import Hardware
 from slackswap.plan import Plan
 from slackswap.problem import Problem
 from slackswap.profile import Profile
+from slackswap.profiles.capture.link import fit_hardware, measure_link
 from slackswap.profiles.capture.session import Captured, capture_step
 from slackswap.profiles.capture.target import load_build
 from slackswap.profiles.library import load_hardware
@@ -42,6 +47,7 @@ def build_step(
     profile: Profile | None,
     hardware: Hardware | str | None,
     emulate_link: bool,
+    order: str | None,
     device: str,
     iterations: int,
     seed: int,
@@ -56,12 +62,57 @@ def build_step(
     if profile is not None:
         check_profile(captured.lowered, profile)
     where = torch.device(device)
-    problem = Problem(profile or captured.profile, chosen or measure_copy_rate(), budget)
+    problem = Problem(profile or captured.profile, chosen or link_of(captured), budget)
     planned = (
         compile_plan(captured, problem, plan, where) if plan is not None
         else plan_and_compile(captured, problem, planner, where, seed=seed)
     )
-    return PlannedStep(captured, planned, ThreadLink(problem.hardware if emulate_link else None))
+    emulated = problem.hardware if emulate_link else None
+    return PlannedStep(captured, planned, carrier(captured, where, emulated, order))
+
+
+def carrier(
+    captured: Captured, device: torch.device, emulated: Hardware | None = None,
+    order: str | None = None,
+) -> Link | Streams:
+    """Return what carries copies out on a device.
+
+    Parameters
+    ----------
+    captured : Captured
+        Whose tensors are copied.
+    device : torch.device
+        Where the step runs.
+    emulated : Hardware, optional
+        Rates that copies are held to; on a CPU only.
+    order : str, optional
+        ``live`` or ``static``.
+
+    Raises
+    ------
+    SlackSwapError
+        When the device cannot do it.
+    """
+    if order not in (None, "live", "static"):
+        raise SlackSwapError(f"{order!r} is no order", where="order", fix="use live or static")
+    if device.type == "cuda":
+        if order == "live" or emulated is not None:
+            raise SlackSwapError(
+                "live admission and emulated links need a host that waits for every op",
+                where=f"device {device}", fix="leave order and the emulated link out",
+            )
+        return CudaStreams(device)
+    if order == "static":
+        return ThreadStreams(lambda t: captured.profile.tensors[t].nbytes, emulated)
+    return ThreadLink(emulated)
+
+
+def link_of(captured: Captured) -> Hardware:
+    """Return the link of the machine that a step was captured on, measured."""
+    device = next(captured.subject.step.parameters()).device
+    if device.type == "cuda":
+        return fit_hardware(measure_link(), torch.cuda.get_device_name(device))
+    return measure_copy_rate()
 
 
 def compile_plan(

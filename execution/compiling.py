@@ -26,6 +26,7 @@ def compile(
     profile: Profile | None = None,
     hardware: Hardware | str | None = None,
     emulate_link: bool = False,
+    order: str | None = None,
     device: str = "cpu",
     iterations: int = 5,
     seed: int = 0,
@@ -56,6 +57,10 @@ def compile(
         Whose link is planned for; by default this machine's copies are measured.
     emulate_link : bool
         Hold copies to the rates of `hardware`, to see how a step would run with such a link.
+    order : str, optional
+        ``live``: the rules of the cost model are asked whenever a copy or an op ends (default on a
+        CPU). ``static``: waits are fixed beforehand, so that the peak does not depend on times
+        (always on CUDA, where the host runs ahead).
     device : str
         ``cpu`` or ``cuda``; where the model and its inputs are.
     iterations : int
@@ -89,6 +94,6 @@ def compile(
 
     return build_step(
         model, example_inputs, budget=budget, planner=planner, plan=plan, profile=profile,
-        hardware=hardware, emulate_link=emulate_link, device=device, iterations=iterations,
-        seed=seed,
+        hardware=hardware, emulate_link=emulate_link, order=order, device=device,
+        iterations=iterations, seed=seed,
     )

@@ -7,9 +7,29 @@ virtual time - tells it what has started and ended, and asks it what may start n
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 
 from slackswap.execution.timetable import Timetable
 from slackswap.result import StallCause
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """When a prefetch was let start.
+
+    Attributes
+    ----------
+    tensor : int
+        What comes back.
+    step : int
+        Current step.
+    running : bool
+        Whether that step ran, rather than being waited for.
+    """
+
+    tensor: int
+    step: int
+    running: bool
 
 
 class Ledger:
@@ -19,6 +39,19 @@ class Ledger:
     ----------
     timetable : Timetable
         The plan, and the budget it must keep.
+
+    Attributes
+    ----------
+    memory, peak : int
+        Bytes in use, and most so far.
+    offloading, prefetching : int or None
+        Tensor that is being copied out, and back.
+    absent : set of int
+        Swapped tensors that are not back yet.
+    admissions : list of Admission
+        Prefetches in the order in which they started.
+    offloaded_at_start : list of int
+        Offloads over at the start of each step.
     """
 
     def __init__(self, timetable: Timetable) -> None:
@@ -38,6 +71,8 @@ class Ledger:
         self._step = 0
         self._running = False
         self._barrier: int | None = None
+        self.admissions: list[Admission] = []
+        self.offloaded_at_start: list[int] = []
 
     def nbytes(self, tensor: int) -> int:
         """Size of a tensor."""
@@ -97,6 +132,7 @@ class Ledger:
         if not self._may_prefetch(tensor):
             return None
         self._to_prefetch.popleft()
+        self.admissions.append(Admission(tensor, self._step, self._running))
         self._take(self._table.nbytes(tensor))
         self.prefetching = tensor
         return tensor
@@ -139,6 +175,7 @@ class Ledger:
 
     def start_step(self, step: int) -> None:
         """Take a step's memory."""
+        self.offloaded_at_start.append(len(self._offloaded))
         self._take(self._table.step_needs[step])
         self._running = True
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from slackswap.execution.errors import ExecutionFailed
 from slackswap.execution.ledger import Ledger
 from slackswap.execution.log import IterationLog
-from slackswap.hardware import Hardware
+from slackswap.hardware import WHOLE_PPM, Hardware
 from slackswap.result import EventKind
 
 
@@ -84,6 +85,31 @@ class Link(Protocol):
         """Give threads and host memory back."""
 
 
+@dataclass(slots=True)
+class _Copy:
+    """A running copy: at `since` it had `work` left, and has run at `rate` from then on.
+
+    A nanosecond at the whole rate does 10^6 of the work.
+    """
+
+    tensor: int
+    start: int
+    since: int
+    work: int
+    memory: Any
+    rate: int = WHOLE_PPM
+
+    @property
+    def end(self) -> int:
+        """First instant at which no work is left, if the rate stays."""
+        return self.since - (-self.work // self.rate)
+
+    def go_on(self, rate: int, now: int) -> None:
+        """Change the rate."""
+        self.work -= self.rate * (now - self.since)
+        self.since, self.rate = now, rate
+
+
 class VirtualLink:
     """A link in virtual time: ops take what the profile says, copies what the hardware says.
 
@@ -104,9 +130,8 @@ class VirtualLink:
     def begin(self, ledger: Ledger, tensors: Tensors, log: IterationLog) -> None:
         """Serve a new iteration."""
         self._ledger, self._tensors, self._log = ledger, tensors, log
-        self._offload: tuple[int, int, int, Any] | None = None  # tensor, start, end, source
-        self._prefetch: tuple[int, int, int, Any] | None = None
-        self._sources: dict[int, Any] = {}
+        self._offload: _Copy | None = None
+        self._prefetch: _Copy | None = None
 
     def now(self) -> int:
         """Nanoseconds on the virtual clock."""
@@ -136,34 +161,38 @@ class VirtualLink:
         instant = self._next_end()
         if instant is None:
             raise ExecutionFailed("waits for a copy, but none runs", where="virtual link")
-        self._now = max(self._now, instant)
+        self._now = instant
         self.pump()
 
     def close(self) -> None:
         """Nothing is held."""
 
     def _next_end(self) -> int | None:
-        ends = [copy[2] for copy in (self._offload, self._prefetch) if copy is not None]
-        return min(ends, default=None)
+        """Return the next end of a copy. All events of the present instant are through."""
+        running = [self._offload, self._prefetch]
+        both = None not in running
+        for copy, ppm in zip(running, self.hardware.contended_ppm, strict=True):
+            if copy is not None:
+                copy.go_on(ppm if both else WHOLE_PPM, self._now)
+        return min((copy.end for copy in running if copy is not None), default=None)
 
     def _end_one(self) -> bool:
-        if self._offload is not None and self._offload[2] <= self._now:
-            tensor, start, end, source = self._offload
-            self._offload = None
-            self._tensors.offload(tensor, source)
-            del source
-            self._log.copy(EventKind.OFFLOAD, tensor, start, end)
-            if self._ledger.end_offload():
-                self._tensors.evict(tensor)
-                self._log.curve.append((end, self._ledger.memory))
+        ledger, tensors = self._ledger, self._tensors
+        if (copy := self._offload) is not None and copy.end <= self._now:
+            self._offload, end = None, copy.end
+            tensors.offload(copy.tensor, copy.memory)
+            self._log.copy(EventKind.OFFLOAD, copy.tensor, copy.start, end)
+            copy.memory = None
+            if ledger.end_offload():
+                tensors.evict(copy.tensor)
+                self._log.curve.append((end, ledger.memory))
             self._start_offload(end)
             return True
-        if self._prefetch is not None and self._prefetch[2] <= self._now:
-            tensor, start, end, memory = self._prefetch
+        if (copy := self._prefetch) is not None and copy.end <= self._now:
             self._prefetch = None
-            self._tensors.restore(tensor, memory)
-            self._log.copy(EventKind.PREFETCH, tensor, start, end)
-            self._ledger.end_prefetch()
+            tensors.restore(copy.tensor, copy.memory)
+            self._log.copy(EventKind.PREFETCH, copy.tensor, copy.start, copy.end)
+            ledger.end_prefetch()
             return True
         return False
 
@@ -171,8 +200,8 @@ class VirtualLink:
         tensor = self._ledger.take_offload()
         if tensor is None:
             return False
-        end = at + self.hardware.d2h_ns(self._ledger.nbytes(tensor))
-        self._offload = tensor, at, end, self._tensors.source(tensor)
+        alone = self.hardware.d2h_ns(self._ledger.nbytes(tensor))
+        self._offload = _Copy(tensor, at, at, WHOLE_PPM * alone, self._tensors.source(tensor))
         return True
 
     def _start_prefetch(self) -> bool:
@@ -180,6 +209,8 @@ class VirtualLink:
         if tensor is None:
             return False
         self._log.curve.append((self._now, self._ledger.memory))
-        end = self._now + self.hardware.h2d_ns(self._ledger.nbytes(tensor))
-        self._prefetch = tensor, self._now, end, self._tensors.prefetch(tensor)
+        alone = self.hardware.h2d_ns(self._ledger.nbytes(tensor))
+        self._prefetch = _Copy(
+            tensor, self._now, self._now, WHOLE_PPM * alone, self._tensors.prefetch(tensor)
+        )
         return True

@@ -49,7 +49,7 @@ class LiveRun:
 
     def __init__(self, timetable: Timetable, link: Link, code: Code, tensors: Tensors) -> None:
         self._table, self._link, self._code, self._tensors = timetable, link, code, tensors
-        self._ledger = Ledger(timetable)
+        self.ledger = Ledger(timetable)
         self.log = IterationLog(timetable)
 
     def forward(self) -> None:
@@ -60,7 +60,7 @@ class LiveRun:
         ExecutionFailed
             When an op does not fit and no copy is under way that could make room.
         """
-        link, ledger, log = self._link, self._ledger, self.log
+        link, ledger, log = self._link, self.ledger, self.log
         profile = self._table.problem.profile
         with link.lock:
             link.begin(ledger, self._tensors, log)
@@ -95,7 +95,7 @@ class LiveRun:
         ExecutionFailed
             When a step cannot start and no copy is under way.
         """
-        link, ledger, log = self._link, self._ledger, self.log
+        link, ledger, log = self._link, self.ledger, self.log
         log.backward_ns = link.now()
         with link.lock:
             ledger.start_backward()
@@ -118,7 +118,7 @@ class LiveRun:
 
     def _mark(self) -> int:
         now = self._link.now()
-        self.log.curve.append((now, self._ledger.memory))
+        self.log.curve.append((now, self.ledger.memory))
         return now
 
     def _run(self, run: object, number: int, duration_ns: int) -> None:
@@ -126,12 +126,12 @@ class LiveRun:
 
     def _wait(self, phase: Phase, op: int, cause: StallCause, tensor: int | None) -> None:
         link = self._link
-        if not self._ledger.copies_pending:
+        if not self.ledger.copies_pending:
             profile = self._table.problem.profile
             ops = profile.forward if phase is Phase.FORWARD else profile.backward
             raise ExecutionFailed(
                 f"{phase} op {op} ({ops[op].name}) cannot start, and no copy is under way that "
-                f"could help: {self._ledger.memory:,} bytes are in use",
+                f"could help: {self.ledger.memory:,} bytes are in use",
                 where="execution", fix="plan for a larger budget",
             )
         started = link.now()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx, nn
@@ -18,6 +18,8 @@ from slackswap.execution.log import IterationLog
 from slackswap.execution.planned import Planned
 from slackswap.execution.pool import HostPool
 from slackswap.execution.report import Report, measured_figures, predicted_figures
+from slackswap.execution.static import StaticRun, Streams
+from slackswap.execution.static_order import StaticOrder
 from slackswap.execution.values import IterationValues, StorageListener
 from slackswap.profiles.capture.joint import JointGraph
 from slackswap.profiles.capture.session import Captured
@@ -46,7 +48,7 @@ class _Iteration:
     """One forward pass and its backward pass."""
 
     def __init__(
-        self, run: LiveRun, values: IterationValues, watched: list[torch.Tensor],
+        self, run: LiveRun | StaticRun, values: IterationValues, watched: list[torch.Tensor],
         ended: Callable[[IterationLog], None],
     ) -> None:
         self._run, self._values, self._watched, self._ended = run, values, watched, ended
@@ -106,11 +108,11 @@ class PlannedStep(nn.Module):  # type: ignore[misc]
         The model's training step on real tensors.
     planned : Planned
         The plan, compiled.
-    link : Link
-        Carries the copies out.
+    link : Link or Streams
+        Carries the copies out: a link by live admission, streams in the plan's static order.
     """
 
-    def __init__(self, captured: Captured, planned: Planned, link: Link) -> None:
+    def __init__(self, captured: Captured, planned: Planned, link: Link | Streams) -> None:
         super().__init__()
         step = captured.subject.step
         self.model = step.step
@@ -159,6 +161,9 @@ class PlannedStep(nn.Module):  # type: ignore[misc]
         self._planned, self._executable = planned, planned.executable
         self._pool: HostPool | None = None
         program = self._executable.program
+        # A link admits live; streams only queue, in an order that is fixed beforehand.
+        static = not hasattr(self._link, "pump")
+        self._order = StaticOrder.of(self._executable.timetable) if static else None
         read = {
             node for out in (*program.steps, program.end)
             for instruction in out for node in instruction.reads
@@ -203,12 +208,18 @@ class PlannedStep(nn.Module):  # type: ignore[misc]
         inputs = dict(zip(joint.inputs, self._ordered(tensors), strict=True))
         arguments.update((node, tensor.detach()) for node, tensor in inputs.items())
         values = IterationValues(self._executable, arguments, self.take_host(), self._listener)
-        run = LiveRun(self._executable.timetable, self._link, values, values)
+        run = self._run_of(values)
         iteration = _Iteration(run, values, self._watched, self._finished)
         self._running = weakref.ref(iteration)
         sources = {node: tensor for node, tensor, _ in self._static} | inputs
         loss: torch.Tensor = _Run.apply(iteration, *(sources[node] for node in self._trained))
         return loss
+
+    def _run_of(self, values: IterationValues) -> LiveRun | StaticRun:
+        table, link = self._executable.timetable, self._link
+        if self._order is None:
+            return LiveRun(table, cast("Link", link), values, values)
+        return StaticRun(table, self._order, cast("Streams", link), values, values)
 
     def _ordered(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         return [tensors[node.meta["desc"].idx] for node in self._captured.lowered.joint.inputs]

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from slackswap.errors import Infeasible, InvalidPlan
-from slackswap.execution.building import plan_and_compile
-from slackswap.execution.copy_rate import measure_copy_rate
-from slackswap.execution.threads import ThreadLink
+from slackswap.execution.building import carrier, link_of, plan_and_compile
 from slackswap.execution.trial import Trial, try_plans
 from slackswap.hardware import Hardware
 from slackswap.problem import Problem
@@ -46,6 +44,7 @@ def run_planners(
     budget: Budget | None,
     steps: int,
     hardware: Hardware | None = None,
+    order: str | None = None,
     device: str = "cpu",
     iterations: int = 5,
     seed: int = 0,
@@ -65,6 +64,8 @@ def run_planners(
     hardware : Hardware, optional
         A link to plan for and to hold copies to. Without one this machine's copies are measured,
         and go as fast as they can.
+    order : str, optional
+        ``live`` or ``static``, as of `slackswap.execution.compile`.
     device : str
         Where to run.
     iterations : int
@@ -77,17 +78,18 @@ def run_planners(
         load_build(target), device=device, hardware=None, optimizer="adamw",
         iterations=iterations, warmup=2, name=None, description=None, prices=None, seed=seed,
     )
-    problem = Problem(captured.profile, hardware or measure_copy_rate(), budget)
+    problem = Problem(captured.profile, hardware or link_of(captured), budget)
+    where = torch.device(device)
     plans, without = [], []
     for planner in chosen:
         try:
             plans.append(
-                plan_and_compile(captured, problem, planner, torch.device(device), seed=seed)
+                plan_and_compile(captured, problem, planner, where, seed=seed)
             )
         except (Infeasible, InvalidPlan) as error:
             without.append((planner.name, str(error)))
     trials = try_plans(
-        captured, plans, lambda: ThreadLink(hardware), steps=steps, seed=seed
+        captured, plans, lambda: carrier(captured, where, hardware, order), steps=steps, seed=seed
     )
     trials.sort(key=lambda trial: trial.report.measured.step_ns)
     return Run(problem, tuple(trials), tuple(without))

@@ -16,6 +16,7 @@ from slackswap.execution.meter import StorageLog
 from slackswap.execution.module import PlannedStep
 from slackswap.execution.planned import Planned
 from slackswap.execution.report import Report
+from slackswap.execution.static import Streams
 from slackswap.execution.values import same_bits
 from slackswap.profiles.capture.session import Captured
 
@@ -114,7 +115,7 @@ class Trial:
 
 
 def try_plans(
-    captured: Captured, plans: Sequence[Planned], make_link: Callable[[], Link], *, steps: int,
+    captured: Captured, plans: Sequence[Planned], make_link: Callable[[], Link | Streams], *, steps: int,
     seed: int = 0,
 ) -> list[Trial]:
     """Train from the same start under each plan, and plainly.
@@ -146,7 +147,7 @@ def try_plans(
 
 
 def _tried(
-    captured: Captured, planned: Planned, link: Link, plain: Training, start: list[torch.Tensor],
+    captured: Captured, planned: Planned, link: Link | Streams, plain: Training, start: list[torch.Tensor],
     *, steps: int, seed: int,
 ) -> Trial:
     _put_back(captured, start)

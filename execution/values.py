@@ -171,8 +171,10 @@ class IterationValues:
                 )
                 self._environment[slot] = None
 
-    def allocate(self, tensor: int) -> torch.UntypedStorage:
-        """Take device memory for a tensor that comes back."""
+    def allocate(self, tensor: int) -> torch.UntypedStorage | None:
+        """Take device memory for a tensor that comes back; None if no value lies in it."""
+        if not self._views.get(tensor):
+            return None
         storage = torch.UntypedStorage(
             self._executable.timetable.nbytes(tensor), device=self._executable.device
         )
@@ -180,14 +182,13 @@ class IterationValues:
             self._listener(storage)
         return storage
 
-    def fill(self, tensor: int, memory: torch.UntypedStorage) -> None:
+    def fill(self, tensor: int, memory: torch.UntypedStorage | None) -> None:
         """Copy a tensor from the host."""
-        bytes_of(memory).copy_(self._pool[tensor], non_blocking=True)
+        if memory is not None:
+            bytes_of(memory).copy_(self._pool[tensor], non_blocking=True)
 
     def prefetch(self, tensor: int) -> torch.UntypedStorage | None:
         """Take device memory for a tensor and copy it from the host."""
-        if not self._views.get(tensor):
-            return None
         memory = self.allocate(tensor)
         self.fill(tensor, memory)
         return memory

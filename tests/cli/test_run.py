@@ -56,7 +56,7 @@ def test_a_run_compares_predicted_with_measured(capsys):
 
 def test_the_table_reads(capsys):
     assert main(["run", "run_this_model:build", "--budget", "unlimited", "--steps", "1",
-                 "-p", "keep-all"]) == 0
+                 "-p", "keep-all", "-p", "vdnn-all", "--order", "static"]) == 0
     out = capsys.readouterr().out
     assert "predicted" in out
     assert "to the bit" in out

@@ -37,9 +37,11 @@ def by_stream(events):
 
 @pytest.mark.parametrize("block", range(20))
 def test_events_are_the_simulators_in_order_and_time(block):
-    seen = Counter()
-    for seed in range(900_000 + 60 * block, 900_000 + 60 * (block + 1)):
-        case = random_case(seed)
+    """On 60 plans that fit in each block, more than 1,000 in all; a third on contended links."""
+    seen, seed = Counter(), 900_000 + 1000 * block
+    while seen["equal"] < 60:
+        seed += 1
+        case = random_case(seed, contended=seed % 3 == 0)
         try:
             expected = simulate(case.problem, case.plan, "reference", timeline=True)
         except InvalidPlan:
@@ -60,9 +62,8 @@ def test_events_are_the_simulators_in_order_and_time(block):
         seen["equal"] += 1
         seen["moved"] += bool(expected.offloaded_bytes)
         seen["stalled"] += bool(expected.stall_ns)
-    assert seen["equal"] > 20
-    assert seen["moved"] > 5
-    assert seen["stalled"] > 3
+    assert seen["moved"] > 15
+    assert seen["stalled"] > 8
 
 
 def test_a_slower_link_than_planned_for_still_keeps_the_budget():
