@@ -115,8 +115,8 @@ class Trial:
 
 
 def try_plans(
-    captured: Captured, plans: Sequence[Planned], make_link: Callable[[], Link | Streams], *, steps: int,
-    seed: int = 0,
+    captured: Captured, plans: Sequence[Planned], make_link: Callable[[], Link | Streams],
+    *, steps: int, seed: int = 0,
 ) -> list[Trial]:
     """Train from the same start under each plan, and plainly.
 
@@ -147,8 +147,8 @@ def try_plans(
 
 
 def _tried(
-    captured: Captured, planned: Planned, link: Link | Streams, plain: Training, start: list[torch.Tensor],
-    *, steps: int, seed: int,
+    captured: Captured, planned: Planned, link: Link | Streams, plain: Training,
+    start: list[torch.Tensor], *, steps: int, seed: int,
 ) -> Trial:
     _put_back(captured, start)
     step = PlannedStep(captured, planned, link)
