@@ -68,6 +68,7 @@ def bound_command(
             "profile_sha256": problem.profile.sha256,
             "hardware": problem.hardware.name,
             "status": str(bound.status),
+            "warning": problem.warning,
             "budget_bytes": problem.budget_bytes if problem.is_limited else None,
             "keep_all_peak_bytes": problem.keep_all_peak_bytes,
             "keep_all_ns": keep_all_ns,
@@ -84,6 +85,8 @@ def bound_command(
                             f"({format_ns(keep_all_ns)})"),
                 ("exactly", f"{bound.value_ns} ns"),
             ]
+        if problem.warning:
+            pairs.append(("warning", problem.warning))
         if not bound.gated:
             pairs.append(("holds for", "plans without gates and barriers"))
         print_pairs(pairs)

@@ -147,6 +147,8 @@ def _print(
     pairs = [("keeping everything", format_ns(problem.profile.duration_ns) + " an iteration")]
     pairs += more
     pairs.append(("device", device_line(problem)))
+    if problem.warning:
+        pairs.append(("warning", problem.warning))
     print_pairs(pairs)
     print()
     fitting = [answer for answer in answers if answer.fits]

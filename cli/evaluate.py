@@ -77,6 +77,9 @@ def evaluate(
     """Run a suite of cells, store each result as it comes, and print what came out.
 
     Suites: smoke, paper, sweep, hard, all. A run that was interrupted resumes where it stopped.
+
+    Exit codes: 0 answered; 1 if a cell ended in an error, none was answered, or a bound was
+    violated; 2 bad input, such as a name that nobody has; 130 interrupted.
     """
     from slackswap.evaluation.run.runner import Rerun, outline
     from slackswap.evaluation.run.session import run_suite
@@ -92,6 +95,7 @@ def evaluate(
         timeout_s=None if timeout is None else parse_seconds(timeout),
     )
     store = Store(output or Path("results") / chosen.name)
+    chosen.check()
     if dry_run:
         _print_matrix(chosen, outline(chosen.cells(), store, Rerun(rerun)), store)
         return 0
@@ -152,7 +156,18 @@ def _tell(finished: Finished, suite: str, *, report: bool, as_json: bool) -> int
         print(f"results: {folder}")
         if path is not None:
             print(f"report:  {path}")
-    return 1 if finished.plans["bound_violated"].any() else 0
+    return _exit_code(finished)
+
+
+def _exit_code(finished: Finished) -> int:
+    """Return 1 when a bound was violated, a cell erred, or no cell was answered; else 0."""
+    from slackswap.evaluation.run.cell import CellKind
+    from slackswap.status import Status
+
+    statuses = {r.status for r in finished.records if r.cell.kind is CellKind.PLAN}
+    answered = any(status.has_plan or status is Status.INFEASIBLE for status in statuses)
+    erred = any(record.status is Status.ERROR for record in finished.records)
+    return int(bool(finished.plans["bound_violated"].any()) or erred or not answered)
 
 
 def _counts(finished: Finished) -> Mapping[str, Any]:

@@ -189,11 +189,12 @@ def capture_model(
         str,
         typer.Option("--device", metavar="DEVICE",
                      help="cpu or cuda: run and measure there. fake: trace without memory, and "
-                     "price for --hardware."),
+                     "price for --hardware, or without it for an A100."),
     ] = "fake",
     hardware: Annotated[
         str | None,
-        typer.Option("--hardware", metavar="NAME|FILE", help="What to price a fake capture for."),
+        typer.Option("--hardware", metavar="NAME|FILE",
+                     help="What to price a fake capture for; default: a100-80gb."),
     ] = None,
     optimizer: Annotated[
         str,

@@ -98,6 +98,7 @@ class Answer:
             "planner": self.planner,
             "status": str(self.status),
             "reason": self.reason,
+            "warning": problem.warning,
             "budget_bytes": problem.budget_bytes if problem.is_limited else None,
             "keep_all_peak_bytes": problem.keep_all_peak_bytes,
             "static_bytes": problem.profile.static_bytes,
@@ -138,6 +139,8 @@ def print_answer(
         pairs.append(("planning", f"{format_seconds(answer.planning_s)}{warm_up}"))
     pairs += [*_bound_lines(answer), *more]
     pairs.append(("device", device_line(answer.problem)))
+    if answer.problem.warning:
+        pairs.append(("warning", answer.problem.warning))
     if answer.status is Status.TIMEOUT:
         pairs.append(("status", f"timeout: {answer.reason}"))
     if written is not None:

@@ -6,7 +6,6 @@ Analytic profiles are built when asked for; others are shipped as files.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import gzip
 import json
 import os
@@ -20,6 +19,7 @@ from typing import Any, cast
 
 from slackswap.errors import InvalidFile, InvalidHardware, SlackSwapError, UnknownName
 from slackswap.hardware import Hardware
+from slackswap.naming import did_you_mean
 from slackswap.profile import SOURCES, Profile, Source
 from slackswap.profiles.catalogue import DEFAULT_HARDWARE, find_hardware, hardware_names
 from slackswap.profiles.generators.prices import DEFAULT_PRICES, Prices
@@ -337,10 +337,8 @@ def _hardware(name: str) -> Hardware:
 
 
 def _unknown(kind: str, name: str, known: tuple[str, ...]) -> UnknownName:
-    near = difflib.get_close_matches(name, known, n=1)
     return UnknownName(
-        f"{name!r} is neither a library name nor a file"
-        + (f" (did you mean {near[0]!r}?)" if near else ""),
+        f"{name!r} is neither a library name nor a file{did_you_mean(name, known)}",
         where=kind,
         fix=f"use one of {', '.join(known)}, or the path of a file",
     )

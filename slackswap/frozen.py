@@ -40,6 +40,8 @@ def frozen(value: Any) -> Any:
         return FrozenDict((key, frozen(item)) for key, item in value.items())
     if isinstance(value, (list, tuple)):
         return tuple(frozen(item) for item in value)
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        return value.item()  # a scalar of NumPy
     return value
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from slackswap import files
 from slackswap.errors import InvalidHardware
+from slackswap.frozen import set_fields
+from slackswap.quantities import as_number, as_text, as_truth, integer_of, shown
 
 SCHEMA = "slackswap.hardware/1"
 _MAX = 2**60
@@ -60,6 +62,10 @@ class Hardware:
     h2d_contended_ppm: int = WHOLE_PPM
 
     def __post_init__(self) -> None:
+        place = f"hardware {as_text(self.name, 'hardware: name', InvalidHardware)!r}"
+        set_fields(
+            self, full_duplex=as_truth(self.full_duplex, f"{place}: full_duplex", InvalidHardware)
+        )
         for spec in fields(self):
             if spec.name in ("name", "full_duplex"):
                 continue
@@ -71,11 +77,11 @@ class Hardware:
                 least = 1
             elif spec.name.endswith("_ppm"):
                 least, most, limit = _LEAST_PPM, WHOLE_PPM, str(WHOLE_PPM)
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-                raise InvalidHardware(
-                    f"{spec.name} is {value!r}", where=f"hardware {self.name!r}",
-                    fix=f"write an integer from {least} to {limit}",
-                )
+            fix = f"write an integer from {least} to {limit}"
+            number = integer_of(value)
+            if number is None or not least <= number <= most:
+                raise InvalidHardware(f"{spec.name} is {shown(value)}", where=place, fix=fix)
+            set_fields(self, **{spec.name: number})
 
     @property
     def contended(self) -> bool:
@@ -104,6 +110,10 @@ class Hardware:
 
     def with_link(self, factor: float) -> Hardware:
         """Return a copy whose link is `factor` times as fast in both directions."""
+        factor = as_number(factor, "link factor", InvalidHardware, fix="write a number above 0")
+        if not 0 < factor < float("inf"):
+            raise InvalidHardware(f"{factor:g} is not a positive factor", where="link factor",
+                                  fix="write a number above 0")
         return replace(
             self,
             name=f"{self.name} link x{factor:g}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from slackswap.display import render
 from slackswap.errors import InvalidPlan
 from slackswap.frozen import FrozenDict, frozen, set_fields, thawed
 from slackswap.profile import Action
+from slackswap.quantities import as_integer, as_items, as_mapping, as_text, shown
 
 SCHEMA = "slackswap.plan/1"
 
@@ -26,7 +27,10 @@ class PlannerInfo:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        set_fields(self, parameters=frozen(self.parameters))
+        if self.seed is not None:
+            set_fields(self, seed=as_integer(self.seed, "planner: seed", InvalidPlan))
+        given = as_mapping(self.parameters, "planner: parameters", InvalidPlan)
+        set_fields(self, parameters=frozen(given))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +66,28 @@ class Plan:
     profile_sha256: str | None = None
 
     def __post_init__(self) -> None:
+        actions = as_mapping(self.actions, "actions", InvalidPlan)
         try:
             # Looking an action up costs more than all the rest, and planners name many tensors.
-            actions = FrozenDict(
+            chosen = FrozenDict(
                 (name, action if type(action) is Action else Action(action))
-                for name, action in self.actions.items()
+                for name, action in actions.items()
             )
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise InvalidPlan(str(error), where="actions",
                               fix="use keep, swap or recompute") from error
+        if self.planner is not None and not isinstance(self.planner, PlannerInfo):
+            raise InvalidPlan(f"{shown(self.planner)} is not a PlannerInfo", where="planner",
+                              fix="leave it out: solve() adds it")
+        if self.profile_sha256 is not None:
+            as_text(self.profile_sha256, "profile_sha256", InvalidPlan)
         set_fields(
             self,
-            actions=actions,
-            offload_gates=FrozenDict((k, _index(op)) for k, op in self.offload_gates.items()),
-            prefetch_gates=FrozenDict((k, _index(op)) for k, op in self.prefetch_gates.items()),
-            offload_barriers=_barriers(self.offload_barriers),
-            prefetch_barriers=_barriers(self.prefetch_barriers),
+            actions=chosen,
+            offload_gates=_gates(self.offload_gates, "offload_gates"),
+            prefetch_gates=_gates(self.prefetch_gates, "prefetch_gates"),
+            offload_barriers=_barriers(self.offload_barriers, "offload_barriers"),
+            prefetch_barriers=_barriers(self.prefetch_barriers, "prefetch_barriers"),
         )
 
     @property
@@ -155,12 +165,15 @@ class Plan:
         return render(self)
 
 
-def _index(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidPlan(f"{value!r} is not an op index", where="gates and barriers",
-                          fix="write the index of a forward or backward op")
-    return value
+def _index(value: object, where: str) -> int:
+    return as_integer(value, where, InvalidPlan,
+                      fix="write the index of a forward or backward op")
 
 
-def _barriers(values: Iterable[object]) -> tuple[int, ...]:
-    return tuple(sorted({_index(value) for value in values}))
+def _gates(gates: object, where: str) -> Mapping[str, int]:
+    entries = as_mapping(gates, where, InvalidPlan)
+    return FrozenDict((name, _index(op, f"{where}[{name!r}]")) for name, op in entries.items())
+
+
+def _barriers(values: object, where: str) -> tuple[int, ...]:
+    return tuple(sorted({_index(value, where) for value in as_items(values, where, InvalidPlan)}))

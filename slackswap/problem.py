@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from math import floor
 
+from slackswap.devices import mixed_devices
 from slackswap.display import render
-from slackswap.errors import InvalidPlan
+from slackswap.errors import InvalidHardware, InvalidPlan, InvalidProfile
 from slackswap.frozen import set_fields
 from slackswap.hardware import Hardware
 from slackswap.plan import Plan
 from slackswap.profile import Action, Profile
-from slackswap.quantities import UNLIMITED_BYTES, Budget, parse_budget
+from slackswap.quantities import UNLIMITED_BYTES, Budget, parse_budget, shown
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,12 @@ class Problem:
     budget_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.profile, Profile):
+            raise InvalidProfile(f"{shown(self.profile)} is not a Profile", where="problem",
+                                 fix="load one with slackswap.load_profile")
+        if not isinstance(self.hardware, Hardware):
+            raise InvalidHardware(f"{shown(self.hardware)} is not a Hardware", where="problem",
+                                  fix="load one with slackswap.load_hardware")
         amount: int | Fraction = (
             UNLIMITED_BYTES if self.budget is None else parse_budget(self.budget)
         )
@@ -53,6 +60,11 @@ class Problem:
     def keep_all_peak_bytes(self) -> int:
         """Peak of the profile's keep-everything plan: what a fraction is taken of."""
         return self.profile.keep_all_peak_bytes
+
+    @property
+    def warning(self) -> str:
+        """What keeps the figures from being those of one device; empty if nothing does."""
+        return mixed_devices(self.profile, self.hardware)
 
     @property
     def is_limited(self) -> bool:

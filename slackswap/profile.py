@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from slackswap import files
 from slackswap.display import render
 from slackswap.errors import InvalidProfile
 from slackswap.frozen import FrozenDict, frozen, set_fields, thawed
+from slackswap.quantities import (
+    as_integer,
+    as_items,
+    as_mapping,
+    as_text,
+    as_truth,
+    integer_of,
+    shown,
+)
 
 if TYPE_CHECKING:
     from slackswap.graph import Graph
+
+T = TypeVar("T")
 
 SCHEMA = "slackswap.profile/1"
 
@@ -58,10 +68,15 @@ class Tensor:
     allowed: tuple[Action, ...] = ALL_ACTIONS
 
     def __post_init__(self) -> None:
-        set_fields(self, nbytes=_count(self.nbytes, f"tensor {self.name!r}", "nbytes"))
+        set_fields(
+            self, name=_label(self.name, "tensor"),
+            nbytes=_count(self.nbytes, f"tensor {self.name!r}", "nbytes"),
+        )
         try:
-            chosen = {Action(action) for action in self.allowed}
-        except ValueError as error:
+            chosen = {Action(action) for action in as_items(
+                self.allowed, f"tensor {self.name!r}: allowed", InvalidProfile
+            )}
+        except (TypeError, ValueError) as error:
             raise InvalidProfile(
                 f"allowed: {error}", where=f"tensor {self.name!r}",
                 fix="use keep, swap and recompute only",
@@ -102,9 +117,12 @@ class ForwardOp:
     kind: str | None = None
 
     def __post_init__(self) -> None:
-        place = f"forward op {self.name!r}"
+        place = f"forward op {_label(self.name, 'forward op')!r}"
         set_fields(
             self,
+            layer=_layer(self.layer, place),
+            kind=_kind(self.kind, place),
+            recomputable=as_truth(self.recomputable, f"{place}: recomputable", InvalidProfile),
             duration_ns=_count(self.duration_ns, place, "duration_ns"),
             workspace=_count(self.workspace, place, "workspace"),
             reads=_indices(self.reads, place, "reads"),
@@ -142,9 +160,11 @@ class BackwardOp:
     kind: str | None = None
 
     def __post_init__(self) -> None:
-        place = f"backward op {self.name!r}"
+        place = f"backward op {_label(self.name, 'backward op')!r}"
         set_fields(
             self,
+            layer=_layer(self.layer, place),
+            kind=_kind(self.kind, place),
             duration_ns=_count(self.duration_ns, place, "duration_ns"),
             workspace=_count(self.workspace, place, "workspace"),
             carried=_count(self.carried, place, "carried"),
@@ -194,13 +214,13 @@ class Profile:
     def __post_init__(self) -> None:
         set_fields(
             self,
-            tensors=tuple(self.tensors),
-            forward=tuple(self.forward),
-            backward=tuple(self.backward),
-            provenance=frozen(self.provenance),
+            name=_label(self.name, "profile"),
+            tensors=_all_of(self.tensors, Tensor, "tensors"),
+            forward=_all_of(self.forward, ForwardOp, "forward"),
+            backward=_all_of(self.backward, BackwardOp, "backward"),
+            provenance=_frozen_provenance(self.provenance),
             static_bytes=_count(self.static_bytes, "profile", "static_bytes"),
         )
-        _check_json(self.provenance)
         if self.source not in SOURCES:
             raise InvalidProfile(
                 f"source {self.source!r} is not known", where="source",
@@ -328,15 +348,12 @@ def _fields(document: Any) -> dict[str, Any]:
 
 
 def _count(value: object, place: str, name: str) -> int:
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        count = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
+    count = value if type(value) is int else integer_of(value)
+    if count is None:
         raise InvalidProfile(
-            f"{name} is {value!r}, not an integer", where=place,
+            f"{name} is {shown(value)}, not an integer", where=place,
             fix="write whole nanoseconds and bytes",
-        ) from None
+        )
     if not 0 <= count <= MAX_TOTAL:
         raise InvalidProfile(
             f"{name} is {count}, outside 0 to 2^60", where=place,
@@ -345,8 +362,32 @@ def _count(value: object, place: str, name: str) -> int:
     return count
 
 
-def _indices(values: Iterable[object], place: str, name: str) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(_count(value, place, name) for value in values))
+def _indices(values: object, place: str, name: str) -> tuple[int, ...]:
+    items = as_items(values, f"{place}: {name}", InvalidProfile)
+    return tuple(dict.fromkeys(_count(value, place, name) for value in items))
+
+
+def _label(value: object, place: str) -> str:
+    return as_text(value, f"{place}: name", InvalidProfile)
+
+
+def _layer(value: object, place: str) -> int | None:
+    return None if value is None else as_integer(value, f"{place}: layer", InvalidProfile)
+
+
+def _kind(value: object, place: str) -> str | None:
+    return None if value is None else as_text(value, f"{place}: kind", InvalidProfile)
+
+
+def _all_of(values: object, kind: type[T], place: str) -> tuple[T, ...]:
+    items = as_items(values, place, InvalidProfile)
+    for index, item in enumerate(items):
+        if not isinstance(item, kind):
+            raise InvalidProfile(
+                f"{shown(item)} is not a {kind.__name__}", where=f"{place}[{index}]",
+                fix=f"list slackswap.{kind.__name__} objects",
+            )
+    return items
 
 
 def _broken_rules(profile: Profile) -> Iterator[InvalidProfile]:
@@ -409,11 +450,14 @@ def _unknown_tensor(place: str, tensor: int, count: int) -> InvalidProfile:
     )
 
 
-def _check_json(provenance: Mapping[str, Any]) -> None:
+def _frozen_provenance(provenance: object) -> Mapping[str, Any]:
+    given = as_mapping(provenance, "provenance", InvalidProfile)
     try:
-        files.canonical_json(provenance)
-    except (TypeError, ValueError) as error:
+        result: Mapping[str, Any] = frozen(given)
+        files.canonical_json(result)
+    except (RecursionError, TypeError, ValueError) as error:
         raise InvalidProfile(
             f"cannot be written as JSON ({error})", where="provenance",
             fix="use finite numbers, strings, lists and objects only",
         ) from error
+    return result

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeVar, cast, overload
 
 from slackswap.errors import InvalidPlanner, UnknownName
+from slackswap.naming import did_you_mean
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Planner
 
@@ -193,7 +193,7 @@ def _load(target: str) -> Any:
     if ":" in target:
         return _import(target)
     raise UnknownName(
-        f"no planner is called {target!r}{_close(target, planner_names())}",
+        f"no planner is called {target!r}{did_you_mean(target, planner_names())}",
         where="planner",
         fix="see `slackswap planners list`, or give module:Name or path/to/file.py:Name",
     )
@@ -304,15 +304,10 @@ def _with_parameters(planner: Planner, parameters: Mapping[str, Any]) -> Planner
     unknown = [name for name in parameters if name not in known]
     if unknown:
         raise InvalidPlanner(
-            f"{planner.name} has no parameter {unknown[0]!r}{_close(unknown[0], known)}",
+            f"{planner.name} has no parameter {unknown[0]!r}{did_you_mean(unknown[0], known)}",
             where="planner", fix=f"use one of {', '.join(known) or 'none: it has none'}",
         )
     return dataclasses.replace(planner, **parameters)  # type: ignore[type-var]
-
-
-def _close(name: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(names), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def _entry_points() -> dict[str, Any]:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from slackswap.display import render
+from slackswap.quantities import format_bytes
 
 
 class Phase(StrEnum):
@@ -104,14 +105,16 @@ class Infeasibility:
     time_ns: int
 
     def __str__(self) -> str:
+        few = self.shortfall_bytes < 1000
+        missing = f"{self.shortfall_bytes} bytes" if few else format_bytes(self.shortfall_bytes)
         if self.phase is Phase.INPUTS:
-            return f"the inputs alone exceed the budget by {self.shortfall_bytes} bytes"
+            return f"the inputs alone exceed the budget by {missing}"
         what = f"{self.phase} op {self.op_index} ({self.op})"
         if self.recompute is not None:
             what = f"recomputing {self.recompute!r} for {what}"
         if self.tensor is not None:
             what = f"bringing back {self.tensor!r} for {what}"
-        return f"{what} is {self.shortfall_bytes} bytes short"
+        return f"{what} is {missing} short"
 
 
 @dataclass(frozen=True, slots=True)

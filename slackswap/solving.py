@@ -143,6 +143,7 @@ class Solution:
             "seed": self.planner.seed,
             "status": str(self.status),
             "reason": self.reason,
+            "warning": self.problem.warning,
             "budget_bytes": self.problem.budget_bytes if self.problem.is_limited else None,
             **evaluation.to_dict(),
             "planning_s": self.planning_s,

@@ -26,7 +26,7 @@ def random_case(
     """Draw a problem and a plan that passes `Problem.check_plan`, budgets from tight to ample."""
     rng = random.Random(seed)
     profile = random_profile(rng, rng.randint(1, 14), traits=traits)
-    budget = rng.choice((None, 0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.3))
+    budget = rng.choice((None, 0.5, 0.65, 0.8, 0.9, 1.0, "110%", "130%"))
     hardware = random_hardware(rng, contended=contended)
     if rng.random() < 0.3:
         hardware = replace(hardware, host_bytes=rng.randint(0, 300))

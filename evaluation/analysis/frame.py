@@ -72,6 +72,7 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "bound_safe": ("boolean", "whether it rests on exact arithmetic alone"),
     "gap": ("Float64", "certified: iteration_ns / bound_ns - 1"),
     "bound_violated": ("boolean", "a bound lay above a simulated time: a bug; no gap is given"),
+    "warning": ("string", "what keeps the problem from being one device's; empty if nothing"),
     "contended": ("boolean", "whether other cells ran at the same time"),
     "reference_s": ("Float64", "time of the fixed reference task right before"),
     "noisy": ("boolean", "reference_s is far above what this machine needs when quiet"),
@@ -94,7 +95,7 @@ _FIGURES = (
     "keep_all_ns", "static_bytes", "iteration_ns", "throughput", "stall_forward_ns",
     "stall_backward_ns", "recompute_ns", "peak_bytes", "offloaded_bytes", "prefetched_bytes",
     "d2h_utilisation", "h2d_utilisation", "saved_keep_bytes", "saved_swap_bytes",
-    "saved_recompute_bytes", "has_order", "planning_s", "warm_up_s",
+    "saved_recompute_bytes", "has_order", "planning_s", "warm_up_s", "warning",
 )
 #: Statistics under which searches report how many unique candidates they scored.
 _CANDIDATES = ("unique_candidates", "unique", "candidates")

@@ -28,10 +28,10 @@ class PerformanceProfile:
     ratios : float[points]
         Ascending ratios to the best planner of each problem; starts at 1.
     shares : float[points]
-        Share of the problems it was tried on that the planner solves within that ratio. One that
-        it did not solve never counts.
+        Share of the problems it was asked that the planner solves within that ratio. One that it
+        did not solve never counts.
     solved, problems : int
-        Problems solved, and problems it was tried on.
+        Problems solved, and problems it was asked, those that nobody solved among them.
     """
 
     planner: str
@@ -109,14 +109,13 @@ def performance_profiles(
     times = per_problem(frame, value)
     chosen = [name for name in (planners or times.columns) if name in times.columns]
     values = times[chosen].to_numpy(dtype=float, na_value=np.nan)
-    some = ~np.isnan(values).all(axis=1)
-    values = values[some]
-    best = np.nanmin(values, axis=1, initial=inf) if len(values) else np.empty(0)
+    # A problem that nobody solved stays: it counts against all who were asked.
+    best = np.where(np.isnan(values), inf, values).min(axis=1, initial=inf)
     # A duration of zero is as good as the smallest clock tick.
     floor = np.maximum(best, np.finfo(float).tiny)
     ratios = np.maximum(values, floor[:, np.newaxis]) / floor[:, np.newaxis]
-    tried = _tried(frame, times[chosen][some])
-    censored_at = _censored_ratios(frame, times[chosen][some], floor, value, ratios)
+    tried = _tried(frame, times[chosen])
+    censored_at = _censored_ratios(frame, times[chosen], floor, value, ratios)
     found = []
     for column, planner in enumerate(chosen):
         mine = ratios[tried[:, column], column]
@@ -252,19 +251,21 @@ def ranking(
     Returns
     -------
     pandas.DataFrame
-        ``planner``, ``solved`` and ``tried`` (problems), ``ratio``, ``low``, ``high``, ``wins``,
-        ``ties``, ``losses`` against the reference on common problems; over the problems it solved,
-        ``throughput`` (geometric mean), ``worst`` (smallest throughput), ``gap`` (largest
-        certified), ``stall``, ``recompute`` (mean shares of the iteration), ``link`` (mean
-        utilisation to the host), ``planning_s`` (shifted geometric mean). Planners that solved a
-        smaller share of the problems they were tried on come later, whatever their ratio.
+        ``planner``, ``ranked``, ``solved`` and ``tried`` (problems), ``ratio``, ``low``, ``high``,
+        ``wins``, ``ties``, ``losses`` against the reference on common problems; over the problems
+        it solved, ``throughput`` (geometric mean), ``worst`` (smallest throughput), ``gap``
+        (largest certified), ``stall``, ``recompute`` (mean shares of the iteration), ``link`` (mean
+        utilisation to the host), ``planning_s`` (shifted geometric mean). A planner was tried on
+        every problem that it was asked and did not skip, whoever else solved it. Those that solved
+        fewer come later, whatever their ratio. Only planners that were tried on the same problems
+        are ranked: the largest such group; the others follow by name.
     """
     against = {entry.planner: entry for entry in compare_planners(frame, reference, rng=rng)}
     rows = []
-    # Problems that no planner solved tell nothing about planners.
-    open_to_some = frame[frame.groupby(PROBLEM, dropna=False)["solved"].transform("any")]
-    for planner, mine in open_to_some[open_to_some["status"] != "skipped"].groupby("planner"):
+    asked: dict[str, frozenset[Any]] = {}
+    for planner, mine in frame[frame["status"] != "skipped"].groupby("planner"):
         tried = mine.groupby(PROBLEM, dropna=False)["solved"].all()
+        asked[str(planner)] = frozenset(tried.index)
         row: dict[str, Any] = {"planner": planner, "solved": int(tried.sum()), "tried": len(tried)}
         row["ratio"] = 1.0 if planner == reference else np.nan
         if planner in against:
@@ -272,14 +273,24 @@ def ranking(
             row |= {"ratio": entry.ratio, "low": entry.low, "high": entry.high,
                     "wins": entry.wins, "ties": entry.ties, "losses": entry.losses}
         rows.append(row | _means(mine[mine["solved"].astype(bool)], shift_s))
-    columns = ["planner", "solved", "tried", "ratio", "low", "high", "wins", "ties", "losses",
-               "throughput", "worst", "gap", "stall", "recompute", "link", "planning_s"]
+    columns = ["planner", "ranked", "solved", "tried", "ratio", "low", "high", "wins", "ties",
+               "losses", "throughput", "worst", "gap", "stall", "recompute", "link", "planning_s"]
     table = pd.DataFrame(rows, columns=columns)
-    table["share"] = table["solved"] / table["tried"]
-    table = table.sort_values(
-        ["share", "ratio", "throughput"], ascending=False, kind="stable", ignore_index=True
+    groups = list(asked.values())
+    main = max(groups, key=lambda group: (groups.count(group), len(group)), default=frozenset())
+    table["ranked"] = [asked[str(planner)] == main for planner in table["planner"]]
+    ranked = table[table["ranked"]].sort_values(
+        ["solved", "ratio", "throughput"], ascending=False, kind="stable"
     )
-    return table[columns]
+    return pd.concat(
+        [ranked, table[~table["ranked"]].sort_values("planner")], ignore_index=True
+    )
+
+
+def unsolved_problems(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the problems that no planner solved, one row each, by the columns of `PROBLEM`."""
+    solved = frame.groupby(PROBLEM, dropna=False)["solved"].transform("any").astype(bool)
+    return frame.loc[~solved, PROBLEM].drop_duplicates(ignore_index=True)
 
 
 def _means(solved: pd.DataFrame, shift_s: float) -> dict[str, float]:

@@ -9,7 +9,12 @@ import numpy as np
 import pandas as pd
 
 from slackswap.evaluation.analysis.claims import Judged, Verdict
-from slackswap.evaluation.analysis.statistics import PROBLEM, non_monotone_steps, ranking
+from slackswap.evaluation.analysis.statistics import (
+    PROBLEM,
+    non_monotone_steps,
+    ranking,
+    unsolved_problems,
+)
 from slackswap.quantities import format_seconds
 
 #: Problems that still fit side by side in 100 columns.
@@ -18,6 +23,8 @@ _SIDE_BY_SIDE = 5
 _HEADING = 11
 
 _BLANK = "-"
+#: Heads the planners that were tried on other problems than those ranked.
+_UNRANKED = "not ranked:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +61,10 @@ def ranking_table(plans: pd.DataFrame, *, reference: str = "slackswap") -> Table
     # One of the last two: both do not fit in 100 columns.
     columns = ["planner", "solved", "ratio", "w/t/l", "gap", "stall", "recomp", "planning",
                "slower" if steps else "link"]
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for row in ranked.to_dict("records"):
+        if not row["ranked"] and not any(cells[0] == _UNRANKED for cells in rows):
+            rows.append((_UNRANKED, *[""] * (len(columns) - 1)))
         compared = not pd.isna(row["wins"])
         cells = [
             row["planner"], f"{row['solved']}/{row['tried']}", _ratio(row["ratio"]),
@@ -74,15 +83,16 @@ def ranking_table(plans: pd.DataFrame, *, reference: str = "slackswap") -> Table
         "slower: steps to a larger budget that made it slower." if steps
         else "link: share of the iteration that it is busy to the host."
     )
-    return Table("Planners, by share of problems solved, then by ratio", tuple(columns),
+    if not ranked["ranked"].all():
+        note += f" {_UNRANKED} tried on other problems than those above, so not ranked."
+    return Table("Planners, by problems solved, then by ratio", tuple(columns),
                  tuple(rows), left=("planner",), note=note)
 
 
 def throughput_table(plans: pd.DataFrame) -> Table | None:
     """Throughput by planner and problem; None when the problems do not fit side by side."""
     plain = plans[plans["variant"] == ""]
-    shown = plain[plain.groupby(PROBLEM, dropna=False)["solved"].transform("any")]
-    problems = shown[PROBLEM].drop_duplicates().reset_index(drop=True)
+    problems = plain[PROBLEM].drop_duplicates().reset_index(drop=True)
     if problems.empty or len(problems) > _SIDE_BY_SIDE + 1:
         return None
     one_budget = problems["budget"].nunique() == 1
@@ -95,12 +105,12 @@ def throughput_table(plans: pd.DataFrame) -> Table | None:
     for planner in order:
         cells = [str(planner)]
         for row in problems.itertuples(index=False):
-            mine = shown[(shown["problem"] == row.problem) & (shown["planner"] == planner)]
+            mine = plain[(plain["problem"] == row.problem) & (plain["planner"] == planner)]
             cells.append(_throughput(mine))
         if any(cell not in (_BLANK, "skip") for cell in cells[1:]):
             rows.append(tuple(cells))
     ceilings = [
-        _ceiling(shown[shown["problem"] == row.problem]) for row in problems.itertuples(index=False)
+        _ceiling(plain[plain["problem"] == row.problem]) for row in problems.itertuples(index=False)
     ]
     if any(ceiling != _BLANK for ceiling in ceilings):
         rows.insert(0, ("no plan above", *ceilings))
@@ -162,6 +172,13 @@ def notes(plans: pd.DataFrame) -> list[str]:
             f"A lower bound lies above a simulated time on {', '.join(violated)}: this is a bug, "
             "and no gap is given there. Please report it."
         )
+    unsolved = unsolved_problems(plans[plans["variant"] == ""])
+    if len(unsolved):
+        names = ", ".join(
+            f"{row.profile} at {row.budget} on {row.hardware}" for row in unsolved.itertuples()
+        )
+        found.append(f"No planner solved {names}: counted against each that was asked.")
+    found += [str(text) for text in plans["warning"].dropna().drop_duplicates() if text]
     contended = int(plans["contended"].sum())
     if contended:
         found.append(

@@ -71,7 +71,7 @@ def ample_cases() -> tuple[Case, ...]:
     return (
         Case("chain-unlimited", lambda: Problem(_chain(6), _LINK)),
         Case("chain-at-the-peak", lambda: Problem(_chain(6), _LINK, 1.0)),
-        Case("layers-at-twice-the-peak", lambda: Problem(_layers(30), _REAL_LINK, 2.0)),
+        Case("layers-at-twice-the-peak", lambda: Problem(_layers(30), _REAL_LINK, "200%")),
         _random("random-at-the-peak", 7, UNRESTRICTED, 1.0),
         _random("random-unlimited", 8, DEFAULT_TRAITS, None),
     )

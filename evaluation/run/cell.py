@@ -14,10 +14,11 @@ from math import floor
 from typing import Any
 
 from slackswap import files
+from slackswap.bound import BoundMethod
 from slackswap.cost_model import COST_MODEL_VERSION
-from slackswap.errors import SlackSwapError
+from slackswap.errors import SlackSwapError, UnknownName
 from slackswap.evaluation.run.code_identity import code_digest
-from slackswap.evaluation.run.isolated import describe
+from slackswap.evaluation.run.isolated import Description, describe
 from slackswap.evaluation.run.sources import (
     HardwareSource,
     ProfileSource,
@@ -213,6 +214,24 @@ def identify(cell: Cell) -> Identity:
     )
 
 
+def check_names(cell: Cell) -> None:
+    """Check that all that a cell names can be had, before anything runs.
+
+    Raises
+    ------
+    SlackSwapError
+        Naming what cannot, with what may have been meant.
+    """
+    cell.problem()
+    if cell.kind is CellKind.PLAN:
+        _described(cell.subject, cell.parameters)
+    if cell.kind is CellKind.BOUND and cell.subject not in tuple(BoundMethod):
+        raise UnknownName(
+            f"no bound is called {cell.subject!r}", where="bounds",
+            fix=f"use {', '.join(BoundMethod)}",
+        )
+
+
 def canonical_parameters(parameters: Mapping[str, Any]) -> str:
     """Return parameters as canonical JSON text."""
     return files.canonical_json(dict(parameters)).decode()
@@ -244,7 +263,7 @@ def _subject_identity(kind: CellKind, subject: str, parameters: str) -> dict[str
     if kind is CellKind.BOUND:
         return {"version": code_digest("slackswap.search.bounds")}
     try:
-        found = describe(subject, **json.loads(parameters))
+        found = _described(subject, parameters)
     except SlackSwapError as error:
         return {"version": f"unavailable: {error.what}"}
     return {
@@ -253,6 +272,11 @@ def _subject_identity(kind: CellKind, subject: str, parameters: str) -> dict[str
         # An edit without a new version must not be answered by an old result.
         "source": found.source,
     }
+
+
+@lru_cache(maxsize=4096)
+def _described(subject: str, parameters: str) -> Description:
+    return describe(subject, **json.loads(parameters))
 
 
 def _digest(document: Mapping[str, Any]) -> str:

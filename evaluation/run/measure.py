@@ -213,6 +213,7 @@ def _problem_figures(problem: Problem) -> dict[str, Any]:
         "keep_all_peak_bytes": problem.keep_all_peak_bytes,
         "keep_all_ns": problem.profile.duration_ns,
         "static_bytes": problem.profile.static_bytes,
+        "warning": problem.warning,
     }
 
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from slackswap.evaluation.run.cell import Cell, CellKind, Identity, identify
+from slackswap.evaluation.run.environment import versions
 from slackswap.evaluation.run.executor import CellTimedOut, Executor, WorkerDied
 from slackswap.evaluation.run.measure import measure, stamped
 from slackswap.evaluation.run.process import STARTUP_S
@@ -105,11 +106,18 @@ def outline(cells: Iterable[Cell], store: Store, rerun: Rerun = Rerun.NOTHING) -
             continue
         seen.add(identity.key)
         record = None if rerun is Rerun.ALL else store.read(identity.key)
-        if record is None or (rerun is Rerun.FAILED and record.status in FAILED):
+        if record is None or _may_differ_now(record) or (
+            rerun is Rerun.FAILED and record.status in FAILED
+        ):
             to_run.append(Task(cell, identity))
         else:
             stored.append(record)
     return Outline(tuple(to_run), tuple(stored))
+
+
+def _may_differ_now(record: Record) -> bool:
+    """Whether a planner declined with other packages than there are now, such as without torch."""
+    return record.status is Status.SKIPPED and record.circumstances.versions != versions()
 
 
 def run(

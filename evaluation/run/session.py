@@ -38,6 +38,10 @@ def run_suite(
         What to measure again.
     progress : Progress, optional
         Told of each cell.
+
+    See Also
+    --------
+    Suite.check : Finds names that cannot be had before anything runs, as the command line does.
     """
     chosen = load_suite(suite) if isinstance(suite, str) else suite
     store = Store(Path(output))

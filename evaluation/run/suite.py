@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from slackswap import files
 from slackswap.errors import InvalidFile, SlackSwapError, UnknownName
-from slackswap.evaluation.run.cell import Cell, CellKind, canonical_parameters
+from slackswap.evaluation.run.cell import Cell, CellKind, canonical_parameters, check_names
 from slackswap.evaluation.run.sources import HardwareSource, ProfileSource
 from slackswap.quantities import parse_budget
 
@@ -158,6 +158,28 @@ class Suite:
         """Return all cells, each once, those that must run alone first."""
         cells = dict.fromkeys(cell for group in self.groups for cell in group.cells())
         return sorted(cells, key=lambda cell: not cell.alone)
+
+    def check(self) -> None:
+        """Check all that the suite names, so that a slip ends a run before it begins.
+
+        Raises
+        ------
+        SlackSwapError
+            Naming what cannot be had, with what may have been meant.
+        """
+        first: dict[tuple[Any, ...], Cell] = {}
+        for cell in self.cells():
+            # One cell a problem and one a subject is enough.
+            problem = (cell.profile, cell.hardware, cell.budget, cell.budget_factor)
+            for key in (problem, (cell.kind, cell.subject, cell.parameters)):
+                first.setdefault(key, cell)
+        for cell in dict.fromkeys(first.values()):
+            try:
+                check_names(cell)
+            except SlackSwapError as error:
+                raise type(error)(
+                    error.what, where=f"suite {self.name!r}: {error.where}", fix=error.fix
+                ) from error
 
     def expected_s(self) -> Mapping[str, float]:
         """Rough seconds by planner or bound, for estimates."""

@@ -92,6 +92,23 @@ def test_an_own_planner_joins_by_file(
     assert "mine.py:mine" in capsys.readouterr().out.replace("\n", "")
 
 
+def test_an_error_or_no_answer_at_all_ends_with_code_1(
+    suite: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from slackswap import Plan, Skipped\n\n"
+        "def fails(problem, *, rng, time_limit, report):\n    raise KeyError('x')\n\n"
+        "def skips(problem, *, rng, time_limit, report):\n    raise Skipped('not here')\n",
+        encoding="utf-8",
+    )
+    plain = ["evaluate", str(suite), "--no-report", "-b", "1.0", "--output"]
+    erred = [*plain, str(tmp_path / "1"), "--planner", f"{path}:fails", "--planner", "slackswap"]
+    assert main(erred) == 1
+    assert "KeyError at mine.py:4" in capsys.readouterr().out.replace("\n", "")
+    assert main([*plain, str(tmp_path / "2"), "--planner", f"{path}:skips"]) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -99,6 +116,9 @@ def test_an_own_planner_joins_by_file(
         (["smoke", "--timeout", "soon"], "not a time"),
         (["smoke", "--rerun", "some"], "not known"),
         (["smoke", "-b", "a lot"], "not understood"),
+        (["smoke", "--planner", "slakswap"], "did you mean 'slackswap'?"),
+        (["smoke", "-p", "bert"], "did you mean 'bert-large'?"),
+        (["smoke", "--planner", "no_such.py:Mine"], "there is no file no_such.py"),
     ],
 )
 def test_bad_input_ends_with_code_2(

@@ -104,7 +104,7 @@ def test_unlimited_memory(here, cli):
 def test_no_plan_that_fits_is_an_answer_and_no_file(here, cli):
     result = cli("plan", "small.json", "-b", "60%", "-p", "keep-all", "-o", "plan.json")
     assert result.code == 3
-    assert "bytes short" in result.out
+    assert "B short" in result.out
     assert "plan.json was not written" in result.err
     assert not Path("plan.json").exists()
     document = cli("plan", "small.json", "-b", "60%", "-p", "keep-all", "--json").json
@@ -250,7 +250,7 @@ def test_simulate_shows_what_plan_showed(planned, cli):
 def test_a_plan_that_does_not_fit_says_where(planned, cli):
     result = cli("simulate", "small.json", "plan.json", "-b", "20%")
     assert result.code == 3
-    assert "bytes short" in result.out
+    assert "B short" in result.out
     document = cli("simulate", "small.json", "plan.json", "-b", "20%", "--json").json
     assert document["status"] == "infeasible"
     assert document["infeasible"]["op"]

@@ -159,7 +159,7 @@ def _batch(seed: int, plans: int) -> tuple[Problem, list[Plan]]:
     # Slow enough that copies out go on far into the backward pass.
     hardware = random_hardware(rng, contended=True, max_bytes_per_s=10**9 + 10**8)
     hardware = replace(hardware, d2h_bytes_per_s=rng.randint(10**8, 2 * 10**9))
-    problem = Problem(profile, hardware, rng.choice((None, 0.6, 0.8, 0.9, 1.0, 1.3)))
+    problem = Problem(profile, hardware, rng.choice((None, 0.6, 0.8, 0.9, 1.0, "130%")))
     if problem.keep_all_peak_bytes == 0:
         problem = problem.with_budget(None)
     found: list[Plan] = []

@@ -16,8 +16,14 @@ from slackswap.evaluation.analysis.statistics import (
     performance_profiles,
     ranking,
     shifted_geometric_mean,
+    unsolved_problems,
 )
-from slackswap.evaluation.analysis.summary import unsteady_plans
+from slackswap.evaluation.analysis.summary import (
+    notes,
+    ranking_table,
+    throughput_table,
+    unsteady_plans,
+)
 from slackswap.status import Status
 
 MODELS = ("bert-large", "gpt2-xl", "llama-7b", "vgg16")
@@ -139,9 +145,38 @@ def test_ranking_puts_failures_behind_however_fast_the_rest_is() -> None:
     assert table.set_index("planner").loc["lucky", "throughput"] == pytest.approx(1.0)
 
 
-def test_problems_that_nobody_solves_are_left_out() -> None:
-    frame = frame_of(made_up("slackswap", time=1.2), made_up("slackswap", "gpt2-xl", time=None))
-    assert ranking(frame, rng=rng())["tried"].tolist() == [1]
+def test_problems_that_nobody_solves_count_against_all_who_were_asked() -> None:
+    frame = frame_of(
+        made_up("slackswap", time=1.2), made_up("slackswap", "gpt2-xl", time=None),
+        made_up("other", time=1.3), made_up("other", "gpt2-xl", time=None),
+    )
+    ranked = ranking(frame, rng=rng())
+    assert ranked[["planner", "solved", "tried"]].values.tolist() == [
+        ["slackswap", 1, 2], ["other", 1, 2]
+    ]
+    assert unsolved_problems(frame)["profile"].tolist() == ["gpt2-xl"]
+    assert _profile(frame, "other").problems == 2
+    assert _share_within(_profile(frame, "slackswap"), 1e6) == 0.5
+    assert any("No planner solved gpt2-xl" in note for note in notes(frame))
+    table = throughput_table(frame)
+    assert table is not None
+    assert len(table.columns) == 3
+
+
+def test_only_planners_that_were_tried_on_the_same_problems_are_ranked() -> None:
+    frame = frame_of(
+        *(made_up(name, model) for name in ("slackswap", "other") for model in MODELS[:3]),
+        made_up("few", MODELS[0], time=0.9),
+        made_up("skips", MODELS[0], time=0.9),
+        made_up("skips", MODELS[1], time=None, status=Status.SKIPPED),
+    )
+    ranked = ranking(frame, rng=rng())
+    assert ranked["planner"].tolist() == ["other", "slackswap", "few", "skips"] or \
+        ranked["planner"].tolist() == ["slackswap", "other", "few", "skips"]
+    assert ranked["ranked"].tolist() == [True, True, False, False]
+    table = ranking_table(frame)
+    assert [row[0] for row in table.rows][2:] == ["not ranked:", "few", "skips"]
+    assert "other problems" in table.note
 
 
 def test_steps_to_a_larger_budget_that_made_it_slower_are_counted() -> None:

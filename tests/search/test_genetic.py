@@ -181,7 +181,7 @@ def test_a_search_cut_by_time_is_the_beginning_of_the_whole(problem):
 
 
 def test_a_plan_without_overhead_ends_the_search():
-    problem = Problem(layered_profile(20, random.Random(1)), LINK, 2.0)
+    problem = Problem(layered_profile(20, random.Random(1)), LINK, "200%")
     outcome = evolve(problem, Settings(), random.Random(1))
     assert outcome.stopped is Stop.OPTIMAL
     assert outcome.grade == (0, problem.profile.duration_ns)
