@@ -51,7 +51,7 @@ def capture(
     iterations, warmup : int
         Measured iterations, and those thrown away before them. Not used for ``fake``.
     name, description : str, optional
-        Of the profile; the name is by default the module's.
+        Of the profile; the name is by default the module's and the function's (unless ``build``).
     prices : Prices, optional
         Rates for ``fake``.
     seed : int

@@ -42,6 +42,14 @@ class FollowingFakeMode(FakeTensorMode):  # type: ignore[misc]
         self._building = False
         self._cuda_results = cuda_results
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> FollowingFakeMode:
+        """Return the mode itself: a copy of a fake tensor lives under the same mode."""
+        return self
+
+    def __copy__(self) -> FollowingFakeMode:
+        """Return the mode itself."""
+        return self
+
     @contextlib.contextmanager
     def building(self) -> Iterator[None]:
         """Answer every unknown yes-or-no question with no, while a model is being built.

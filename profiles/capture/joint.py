@@ -6,7 +6,7 @@ import contextlib
 import logging
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -18,6 +18,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import traceback as fx_traceback
 
 from slackswap.errors import SlackSwapError
+from slackswap.profiles.capture.isolation import with_tensors
+from slackswap.profiles.capture.saved import TraceLog
 from slackswap.profiles.capture.target import Subject, told_errors
 
 _MODULE = "slackswap.module"
@@ -44,11 +46,15 @@ class JointGraph:
     gradients : tuple of fx.Node
         Values that become gradients of parameters.
     updates : tuple of (fx.Node, fx.Node)
-        A buffer's placeholder, and the value that it takes on.
+        The placeholder of a buffer, or of a weight that the forward pass itself changes (an
+        average of others), and the value that it takes on.
     loss : fx.Node
         The result.
     paths : mapping from fx.Node to str
         Path of the module that each operator belongs to; "" for the top.
+    unpacked : tuple of (int, int)
+        What autograd itself saved: the identity of a storage, and the sequence number of the
+        autograd node that unpacked it in backward.
     """
 
     module: fx.GraphModule
@@ -59,6 +65,7 @@ class JointGraph:
     updates: tuple[tuple[fx.Node, fx.Node], ...]
     loss: fx.Node
     paths: dict[fx.Node, str]
+    unpacked: tuple[tuple[int, int], ...] = ()
 
     @property
     def constants(self) -> list[torch.Tensor]:
@@ -98,34 +105,38 @@ def trace(subject: Subject, fake_mode: FakeTensorMode) -> JointGraph:
         stack.enter_context(fake_mode)
         stack.enter_context(_module_paths(subject.step))
         stack.enter_context(_fake_constants())
+        log = TraceLog()
         joint = aot_export_joint_with_descriptors(
-            stack, _EachOnce(subject.step), subject.tensors
+            stack, _EachOnce(subject.step, log), subject.tensors
         )
         module = joint.graph_module
-    return _read_roles(module)
+        unpacked = log.close()
+    return replace(_read_roles(module), unpacked=unpacked)
 
 
 class _EachOnce(nn.Module):  # type: ignore[misc]
-    """A step whose tied weights are one parameter.
+    """A step whose tied weights are one parameter, and which logs what autograd saves.
 
     AOTAutograd lifts a parameter once for every name it has, so that a tied weight would get
     separate gradients where eager execution sums them.
     """
 
-    def __init__(self, step: nn.Module) -> None:
+    def __init__(self, step: nn.Module, log: TraceLog) -> None:
         super().__init__()
         self._step = [step]  # in a list, so that its parameters are not registered again
-        self._names: list[tuple[str, str]] = []
-        for name, parameter in step.named_parameters():
-            self._names.append((name, f"p{len(self._names)}"))
+        self._log = log
+        self._names: list[tuple[int, str]] = []
+        for parameter in step.parameters():
+            self._names.append((id(parameter), f"p{len(self._names)}"))
             self.register_parameter(self._names[-1][1], parameter)
-        for name, buffer in step.named_buffers():
-            self._names.append((name, f"b{len(self._names)}"))
+        for buffer in step.buffers():
+            self._names.append((id(buffer), f"b{len(self._names)}"))
             self.register_buffer(self._names[-1][1], buffer)
 
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
-        state = {name: getattr(self, own) for name, own in self._names}
-        loss: torch.Tensor = torch.func.functional_call(self._step[0], state, tensors)
+        stand_ins = {original: getattr(self, own) for original, own in self._names}
+        with with_tensors(self._step[0], stand_ins), self._log.recording():
+            loss: torch.Tensor = self._step[0](*tensors)
         return loss
 
 
@@ -159,7 +170,7 @@ def _read_roles(module: fx.GraphModule) -> JointGraph:
             gradients.append(value)
         elif isinstance(role, desc.InputMutationAOTOutput):
             mutated = role.mutated_input
-            if isinstance(mutated, desc.BufferAOTInput):
+            if isinstance(mutated, (desc.BufferAOTInput, desc.ParamAOTInput)):
                 updates.append((buffers[mutated.target], value))
         elif loss is None:
             loss = value
@@ -206,6 +217,8 @@ def _module_paths(step: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
+        while open_labels:  # of modules that failed
+            open_labels.pop().__exit__(None, None, None)
         for handle in handles:
             handle.remove()
 

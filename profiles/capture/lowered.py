@@ -70,10 +70,15 @@ class AutogradNode:
         The forward operation's, with ``.bwd``; a sum of gradients is an ``accumulate``.
     operations : tuple of Operation
         In execution order.
+    held : tuple of int
+        Storages that autograd keeps until this node, though no operation of the graph reads
+        their values: it only asks for their shape. Eager execution holds them; who runs the graph
+        need not.
     """
 
     name: str
     operations: tuple[Operation, ...]
+    held: tuple[int, ...] = ()
 
     @property
     def path(self) -> str:
@@ -88,8 +93,9 @@ class AutogradNode:
 
     @property
     def reads(self) -> tuple[int, ...]:
-        """Storages that it reads."""
-        return tuple(dict.fromkeys(s for op in self.operations for s in op.reads))
+        """Storages that it reads or holds."""
+        read = (s for op in self.operations for s in op.reads)
+        return tuple(dict.fromkeys((*read, *self.held)))
 
     @property
     def writes(self) -> tuple[int, ...]:
@@ -132,10 +138,10 @@ class LoweredGraph:
 
     @property
     def saved(self) -> frozenset[int]:
-        """Storages of the forward pass, inputs included, that a backward operation reads."""
+        """Storages of the forward pass, inputs included, that an autograd node reads or holds."""
         forward = self.written.union(self.inputs)
         return frozenset(
-            storage for op in self.backward for storage in op.reads if storage in forward
+            storage for node in self.nodes for storage in node.reads if storage in forward
         )
 
     def with_sizes(self, nbytes: Mapping[int, int]) -> LoweredGraph:

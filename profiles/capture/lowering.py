@@ -23,7 +23,13 @@ from slackswap.profiles.capture.kinds import (
     reads_only_shape,
     updated_arguments,
 )
-from slackswap.profiles.capture.lowered import LoweredGraph, Operation, Storage, tensors_of
+from slackswap.profiles.capture.lowered import (
+    AutogradNode,
+    LoweredGraph,
+    Operation,
+    Storage,
+    tensors_of,
+)
 
 
 def lower(joint: JointGraph) -> LoweredGraph:
@@ -73,7 +79,7 @@ class _Lowering:
             inputs=inputs,
             forward=tuple(mark_residuals(forward, self._storage_of)),
             backward=tuple(backward),
-            nodes=tuple(autograd_nodes(forward, backward)),
+            nodes=tuple(self._hold(list(autograd_nodes(forward, backward)))),
             storage_of=self._storage_of,
         )
 
@@ -226,6 +232,32 @@ class _Lowering:
                     same.update(dict.fromkeys(writes, root(first)))
                     writes = ()
             yield replace(op, reads=reads, writes=writes)
+
+    def _hold(self, nodes: list[AutogradNode]) -> list[AutogradNode]:
+        """Let autograd nodes hold what they saved, where no operation reads it as late."""
+        place_of: dict[int, int] = {}
+        last_read: dict[int, int] = {}
+        for place, node in enumerate(nodes):
+            first = node.operations[0].node
+            if not is_sum(first) and "seq_nr" in first.meta:
+                place_of[first.meta["seq_nr"]] = place
+            last_read.update(dict.fromkeys(node.reads, place))
+        latest: dict[int, int] = {}
+        for identity, sequence in self._joint.unpacked:
+            storage = self._index.get(identity)
+            if storage is not None and place_of:
+                # The engine runs nodes by falling sequence numbers. One that only makes views has
+                # no operation: what it saved goes when the node before it is done.
+                place = (
+                    place_of[sequence] if sequence in place_of
+                    else max((p for s, p in place_of.items() if s > sequence), default=0)
+                )
+                latest[storage] = max(place, latest.get(storage, -1))
+        held: dict[int, list[int]] = {}
+        for storage, place in latest.items():
+            if place > last_read.get(storage, -1):
+                held.setdefault(place, []).append(storage)
+        return [replace(node, held=tuple(held.get(p, ()))) for p, node in enumerate(nodes)]
 
     def _same_size(self, op: Operation, first: int) -> bool:
         return all(

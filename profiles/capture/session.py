@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import re
 import warnings
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Any
@@ -19,13 +20,18 @@ from slackswap.profiles.capture.assembly import assemble
 from slackswap.profiles.capture.cuda_dispatch import cuda_kernels, dispatch_note
 from slackswap.profiles.capture.fake_mode import FollowingFakeMode
 from slackswap.profiles.capture.fake_price import OperationTimes, price_graph
+from slackswap.profiles.capture.isolation import (
+    attributes_kept,
+    own_random_state,
+    values_kept,
+)
 from slackswap.profiles.capture.joint import trace
 from slackswap.profiles.capture.kinds import is_random
 from slackswap.profiles.capture.link import LinkMeasurement, fit_hardware, measure_link
 from slackswap.profiles.capture.lowered import LoweredGraph
 from slackswap.profiles.capture.lowering import lower
-from slackswap.profiles.capture.measuring import measure, own_random_state, with_real_sizes
-from slackswap.profiles.capture.saved import saved_bytes
+from slackswap.profiles.capture.measuring import measure, with_real_sizes
+from slackswap.profiles.capture.saved import SavedByHooks, saved_by_hooks
 from slackswap.profiles.capture.static_memory import find_optimizer, static_bytes
 from slackswap.profiles.capture.target import (
     Build,
@@ -51,13 +57,18 @@ class Traced:
         The step and its tensors, real or fake.
     lowered : LoweredGraph
         Its storages and operations.
-    hook_bytes : int
-        Bytes that autograd's own hooks counted as saved.
+    by_hooks : SavedByHooks
+        What autograd's own hooks found saved.
     """
 
     subject: Subject
     lowered: LoweredGraph
-    hook_bytes: int
+    by_hooks: SavedByHooks
+
+    @property
+    def hook_bytes(self) -> int:
+        """Bytes that autograd's own hooks counted as saved."""
+        return self.by_hooks.nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,32 +170,24 @@ def _traced(build: Build, label: str, device: str) -> Iterator[Traced]:
             mode = FollowingFakeMode()
             with _on(device):
                 subject = make_subject(build, label, torch.device(device))
-            stack.enter_context(_state_kept(subject))
+        stack.enter_context(attributes_kept(subject.step))
         lowered = lower(trace(subject, mode))
         if device != "fake":
+            changing = (*subject.step.buffers(), *_updated(subject, lowered), *subject.tensors)
+            stack.enter_context(values_kept(changing, subject.step.parameters()))
             lowered = with_real_sizes(subject, lowered)
         with told_errors(label, "the forward pass fails"):
-            hook_bytes = saved_bytes(
+            by_hooks = saved_by_hooks(
                 subject, mode if device == "fake" else None, lowered.joint.constants
             )
-        yield Traced(subject, lowered, hook_bytes)
+        yield Traced(subject, lowered, by_hooks)
 
 
-@contextlib.contextmanager
-def _state_kept(subject: Subject) -> Iterator[None]:
-    """Leave a model's buffers and gradients as they were, whatever runs in between."""
-    buffers = [(buffer, buffer.detach().clone()) for buffer in subject.step.buffers()]
-    gradients = [(parameter, parameter.grad) for parameter in subject.step.parameters()]
-    for parameter, _ in gradients:
-        parameter.grad = None
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for buffer, value in buffers:
-                buffer.copy_(value)
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
+def _updated(subject: Subject, lowered: LoweredGraph) -> list[torch.nn.Parameter]:
+    """Parameters that the forward pass itself changes."""
+    parameters = list(subject.step.parameters())
+    targets = [node.meta["desc"].target for node, _ in lowered.joint.updates]
+    return [parameters[int(name[1:])] for name in targets if name.startswith("p")]
 
 
 @contextlib.contextmanager
@@ -234,19 +237,52 @@ def _library_versions(subject: Subject) -> dict[str, str]:
 def _graph_notes(traced: Traced, times: OperationTimes, optimizer: str) -> dict[str, Any]:
     lowered = traced.lowered
     if lowered.saved_bytes != traced.hook_bytes:
-        warnings.warn(
-            f"the graph saves {lowered.saved_bytes:,} bytes, autograd's hooks count "
-            f"{traced.hook_bytes:,}: the model behaves differently when it is traced "
-            "(checkpoints inside the model are traced as if they kept everything)",
-            SlackSwapWarning, stacklevel=4,
-        )
+        warnings.warn(_difference(traced), SlackSwapWarning, stacklevel=4)
     notes: dict[str, Any] = {
         "optimizer": optimizer,
         "saved_bytes": lowered.saved_bytes,
         "saved_bytes_by_hooks": traced.hook_bytes,
         "random_operators": sum(is_random(op.node.target) for op in lowered.forward),
     }
+    held = [
+        [node.name, lowered.storages[storage].name] for node in lowered.nodes
+        for storage in node.held
+    ]
+    if held:
+        notes["kept_for_shape"] = held
     return notes | times.notes
+
+
+def _difference(traced: Traced) -> str:
+    """Say which storages the graph and autograd's hooks do not have in common, and of which ops."""
+    lowered, hooks = traced.lowered, traced.by_hooks
+    graph = [(lowered.storages[s].nbytes, lowered.storages[s].name) for s in lowered.saved]
+    parts = [
+        f"the graph saves {lowered.saved_bytes:,} bytes, autograd's hooks count {hooks.nbytes:,}",
+        *_surplus("by the hooks alone", hooks.storages, graph),
+        *_surplus("by the graph alone", graph, hooks.storages),
+    ]
+    if hooks.checkpoints:
+        parts.append(
+            f"{hooks.checkpoints} checkpoints inside the model are traced as if they kept "
+            "everything: leave them out, since what to recompute is the plan's question"
+        )
+    return "; ".join(parts)
+
+
+def _surplus(
+    title: str, storages: Iterable[tuple[int, str]], others: Iterable[tuple[int, str]]
+) -> Iterator[str]:
+    """Name the largest storages that have no counterpart of their size."""
+    left = Counter(nbytes for nbytes, _ in others)
+    found = []
+    for nbytes, owner in sorted(storages, key=lambda item: -item[0]):
+        left[nbytes] -= 1
+        if left[nbytes] < 0:
+            found.append(f"{nbytes:,} bytes of {owner or 'an unnamed operator'}")
+    if found:
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        yield f"{title}: {', '.join(found[:3])}{more}"
 
 
 def _link_notes(link: LinkMeasurement, hardware: Hardware) -> dict[str, Any]:
@@ -258,5 +294,8 @@ def _link_notes(link: LinkMeasurement, hardware: Hardware) -> dict[str, Any]:
 
 
 def _default_name(label: str) -> str:
-    tail = label.rpartition(":")[0] or label
-    return re.sub(r"[^A-Za-z0-9]+", "-", tail.rpartition(".")[2]).strip("-").lower() or "captured"
+    """Return module and function; a function that is just called ``build`` adds nothing."""
+    module, _, function = label.rpartition(":")
+    names = [module.rpartition(".")[2], function.rpartition(".")[2]]
+    words = "-".join(name for name in names if name and not (module and name == "build"))
+    return re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-").lower() or "captured"

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import nn
 from torch._dispatch.python import no_python_dispatcher
-from torch._subclasses.fake_tensor import DataDependentOutputException
+from torch._subclasses.fake_tensor import UnsupportedOperatorException
 from torch.utils import _pytree as pytree
 
 from slackswap.errors import SlackSwapError
+from slackswap.profiles.capture.refusals import check_plain, refusal
 
 Build = Callable[[], Any]
 
@@ -190,6 +191,8 @@ def make_subject(build: Build, name: str, device: torch.device) -> Subject:
         built = build()
     except SlackSwapError:
         raise
+    except UnsupportedOperatorException as error:
+        raise refusal(error, name, "the build function failed") from error
     except Exception as error:
         raise SlackSwapError(
             f"the build function failed ({type(error).__name__}: {_line(error)})", where=name,
@@ -201,7 +204,9 @@ def make_subject(build: Build, name: str, device: torch.device) -> Subject:
         )
     function, inputs = built
     modules = [function] if isinstance(function, nn.Module) else _modules_of(function)
-    step = Step(function, modules, _arguments(inputs))
+    arguments = _arguments(inputs)
+    check_plain(function, modules, pytree.tree_leaves(arguments), name)
+    step = Step(function, modules, arguments)
     subject = Subject(name, step, tuple(step.tensors))
     if not any(parameter.requires_grad for parameter in step.parameters()):
         raise SlackSwapError(
@@ -225,17 +230,8 @@ def told_errors(name: str, what: str) -> Iterator[None]:
         yield
     except SlackSwapError:
         raise
-    except DataDependentOutputException as error:
-        raise SlackSwapError(
-            f"{what}: it depends on the value of a tensor ({_line(error)})", where=name,
-            fix="leave out .item(), branches on tensors and shapes made from values; integers and "
-            "flags among the example inputs may decide, activations may not",
-        ) from error
     except Exception as error:
-        raise SlackSwapError(
-            f"{what} ({type(error).__name__}: {_line(error)})", where=name,
-            fix="run one forward and backward pass by hand; all tensors must be on one device",
-        ) from error
+        raise refusal(error, name, what) from error
 
 
 def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
