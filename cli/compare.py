@@ -139,7 +139,7 @@ def _bound_lines(bound: Bound | None, why_not: str) -> list[tuple[str, str]]:
 def _print(
     problem: Problem, answers: Sequence[Answer], more: Sequence[tuple[str, str]]
 ) -> None:
-    from slackswap.cli.output import heading, print_pairs, print_table
+    from slackswap.cli.output import heading, paragraph, print_pairs, print_table
     from slackswap.cli.scores import device_line, problem_line
     from slackswap.quantities import format_ns
 
@@ -161,9 +161,9 @@ def _print(
             folding=("planner",),
         )
         if with_readings:
-            print("slowest reading: a rule that can be read in several ways counts with its "
-                  "fastest plan")
-        print("out/back: share of the time that each direction of the link is busy")
+            paragraph("slowest reading: a rule that can be read in several ways counts with its "
+                      "fastest plan")
+        paragraph("out/back: share of the time that each direction of the link is busy")
     others = answers[len(fitting) :]
     if others:
         if fitting:

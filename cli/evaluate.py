@@ -189,7 +189,7 @@ def _counts(finished: Finished) -> Mapping[str, Any]:
 
 def print_finished(finished: Finished) -> None:
     """Print the tables of a run."""
-    from slackswap.cli.output import console, heading, print_table
+    from slackswap.cli.output import heading, paragraph, print_table
     from slackswap.evaluation.analysis.summary import (
         claims_table,
         failures_table,
@@ -207,17 +207,17 @@ def print_finished(finished: Finished) -> None:
         heading(f"\n{table.title}")
         print_table(table.columns, table.rows, left=table.left, folding=table.folding)
         if table.note:
-            console().print(table.note, style="dim", markup=False)
+            paragraph(table.note, style="dim")
     print()
     for line in notes(plans):
-        console().print(f"note: {line}", markup=False)
+        paragraph(f"note: {line}")
 
 
 def _print_matrix(suite: Suite, todo: Outline, store: Store) -> None:
-    from slackswap.cli.output import heading, print_pairs, print_table
+    from slackswap.cli.output import heading, paragraph, print_pairs, print_table
 
     heading(f"{suite.title} ({suite.name})")
-    print(suite.description)
+    paragraph(suite.description)
     rows = []
     for group in suite.groups:
         mine = group.cells()

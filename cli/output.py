@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -14,10 +16,25 @@ if TYPE_CHECKING:
 #: Width of tables where output is not a terminal, and the most they take on one.
 WIDTH = 100
 
+#: Columns that a text which may break is given at least, beside others and beside a name alone.
+_READABLE, _BEARABLE = 20, 12
+
+#: Columns that a text needs to stand beside its label, and the least a terminal is taken to have.
+_BESIDE_LABEL, _NARROWEST = 30, 20
+
+#: Columns between two columns of a table: a blank each side of the blank that divides them.
+_GAP = 3
+
 
 def print_json(document: Mapping[str, Any]) -> None:
     """Print one JSON object on standard output."""
-    print(json.dumps(_plain(document), ensure_ascii=False, allow_nan=False, indent=1))
+    print(json.dumps(_plain(document), ensure_ascii=not speaks_unicode(sys.stdout),
+                     allow_nan=False, indent=1))
+
+
+def speaks_unicode(stream: TextIO) -> bool:
+    """Whether a stream can print every character."""
+    return (getattr(stream, "encoding", None) or "utf-8").lower().startswith("utf")
 
 
 def _plain(value: Any) -> Any:
@@ -38,14 +55,31 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
+def width() -> int:
+    """Return the columns to print within: what ``COLUMNS`` or the terminal says, at most `WIDTH`.
+
+    `WIDTH` where neither says anything, as in a pipe.
+    """
+    return min(WIDTH, line_length(sys.stdout) or WIDTH)
+
+
+def line_length(stream: TextIO) -> int | None:
+    """Return how wide ``COLUMNS`` or the terminal behind a stream says it is; None for a pipe."""
+    stated = os.environ.get("COLUMNS", "")
+    if stated.isdecimal() and int(stated):
+        return max(int(stated), _NARROWEST)
+    try:
+        found = os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):  # no terminal, or no file at all
+        return None
+    return max(found, _NARROWEST) if found else None
+
+
 def console() -> Console:
-    """Return the console of standard output, never wider than `WIDTH`."""
+    """Return the console of standard output, as wide as `width` says."""
     from rich.console import Console
 
-    found = Console(highlight=False, soft_wrap=False)
-    return Console(
-        highlight=False, width=min(WIDTH, found.width) if found.is_terminal else WIDTH
-    )
+    return Console(highlight=False, soft_wrap=False, width=width())
 
 
 def emit(renderable: RenderableType) -> None:
@@ -63,7 +97,10 @@ def print_table(
     left: Iterable[str] = (),
     folding: Iterable[str] = (),
 ) -> None:
-    """Print a table that reads without colour.
+    """Print a table that reads without colour, and never cuts a figure.
+
+    Columns that do not fit beside the others continue in a table below, which repeats the first
+    column.
 
     Parameters
     ----------
@@ -74,27 +111,116 @@ def print_table(
     left, folding : iterable of str
         Columns of text rather than figures: set left; and those that may break over lines.
     """
+    left, folding, rows = set(left), set(folding), list(rows)
+    laid_out = [
+        _Column.of(heading, [row[c] for row in rows], text=heading in left or heading in folding,
+                   folds=heading in folding)
+        for c, heading in enumerate(columns)
+    ]
+    for number, part in enumerate(_parts(laid_out, width())):
+        if number:
+            print()
+        emit(_rendered(part))
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column with the widths it needs, alone beside the first and beside others, and wants."""
+
+    heading: str
+    cells: Sequence[str]
+    text: bool
+    alone: int
+    least: int
+    most: int
+
+    @classmethod
+    def of(cls, heading: str, cells: Sequence[str], *, text: bool, folds: bool) -> _Column:
+        within = max(map(_widest, cells), default=0)
+        most = max(within, _widest(heading))
+        # Between words a heading may break, and a text; a figure may not.
+        if folds:
+            words = [word for cell in (heading, *cells) for word in cell.split()]
+            unbroken = min(max(map(_widest, words), default=0), _READABLE)
+            alone = min(most, max(_BEARABLE, unbroken))
+            return cls(heading, cells, text, alone, min(most, _READABLE), most)
+        least = max(within, *map(_widest, heading.split() or ("",)))
+        return cls(heading, cells, text, least, least, most)
+
+
+def _widest(text: str) -> int:
+    from rich.cells import cell_len
+
+    return max(map(cell_len, text.split("\n")))
+
+
+def _parts(columns: Sequence[_Column], room: int) -> Iterator[list[tuple[_Column, int]]]:
+    """Share columns out over as few tables as they need, each with its width."""
+    if not columns:
+        return
+    first, others = columns[0], list(columns[1:])
+    beside = max((column.alone for column in others), default=0) + _GAP
+    # A name gives way where it would leave no room for what it names; it breaks, it is not cut.
+    name = max(min(first.least, room - beside), 1)
+    while True:
+        part, widths = [first], [name]
+        while others and (
+            len(part) == 1 or sum(widths) + _GAP * len(part) + others[0].least <= room
+        ):
+            column = others.pop(0)
+            left = room - name - _GAP
+            widths.append(min(column.least, left) if len(part) == 1 else column.least)
+            part.append(column)
+        yield _widened(part, widths, room)
+        if not others:
+            return
+
+
+def _widened(
+    part: Sequence[_Column], widths: list[int], room: int
+) -> list[tuple[_Column, int]]:
+    """Share the spare room out, the columns that need least of it first."""
+    spare = room - sum(widths) - _GAP * (len(part) - 1)
+    by_need = sorted(range(len(part)), key=lambda c: part[c].most - widths[c])
+    for place, c in enumerate(by_need):
+        more = max(0, min(part[c].most - widths[c], spare // (len(part) - place)))
+        widths[c] += more
+        spare -= more
+    return list(zip(part, widths, strict=True))
+
+
+def _rendered(part: Sequence[tuple[_Column, int]]) -> RenderableType:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    left, folding = set(left), set(folding)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
-    for column in columns:
-        text = column in left or column in folding
-        table.add_column(column, justify="left" if text else "right",
-                         no_wrap=column not in folding, overflow="fold")
-    for row in rows:
+    for column, wide in part:
+        table.add_column(column.heading, justify="left" if column.text else "right", width=wide,
+                         overflow="fold")
+    for cells in zip(*(column.cells for column, _ in part), strict=True):
         # Text, not str: a name with brackets in it is no markup.
-        table.add_row(*(Text(cell) for cell in row))
-    emit(table)
+        table.add_row(*(Text(cell) for cell in cells))
+    return table
 
 
 def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
-    """Print labelled lines in two columns; a label may be empty to continue the one before."""
+    """Print labelled lines; a label may be empty to continue the one before.
+
+    Labels stand beside their texts where that leaves the texts room, else above them.
+    """
+    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
+    pairs = list(pairs)
+    beside = max((_widest(label) for label, _ in pairs), default=0)
+    if width() - beside - 4 < _BESIDE_LABEL:
+        for label, text in pairs:
+            if label:
+                emit(Text(label))
+            emit(Padding(Text(text, overflow="fold"), (0, 0, 0, 2)))
+        return
     grid = Table.grid(padding=(0, 2), pad_edge=True)
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
@@ -103,11 +229,16 @@ def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
     emit(grid)
 
 
-def heading(text: str) -> None:
-    """Print a line that stands above a block, and wrap it if it must be."""
+def paragraph(text: str, *, style: str = "") -> None:
+    """Print a text, broken between words where the line ends."""
     from rich.text import Text
 
-    emit(Text(text, style="bold"))
+    emit(Text(text, style=style))
+
+
+def heading(text: str) -> None:
+    """Print a line that stands above a block, and wrap it if it must be."""
+    paragraph(text, style="bold")
 
 
 def note(text: str) -> None:

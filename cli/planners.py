@@ -20,7 +20,7 @@ def list_planners(as_json: JsonOption = False) -> None:
 
     Built-in ones first, then those of other packages.
     """
-    from slackswap.cli.output import print_json, print_table
+    from slackswap.cli.output import paragraph, print_json, print_table
     from slackswap.registry import planner_names
 
     rows = [_row(name) for name in planner_names()]
@@ -37,10 +37,14 @@ def list_planners(as_json: JsonOption = False) -> None:
         left=("planner", "actions"),
         folding=("promises", "what it does", "source", "readings"),
     )
-    print("\nReadings: values of a parameter that the source leaves open. Without a value the "
-          "fastest\nplan of all of them counts.")
-    print("\nAlso: --planner module:Name, --planner path/to/file.py:Name.\n"
-          "One of your own: slackswap planners new NAME")
+    for text in (
+        "Readings: values of a parameter that the source leaves open. Without a value the fastest "
+        "plan of all of them counts.",
+        "Also: --planner module:Name, --planner path/to/file.py:Name. One of your own: slackswap "
+        "planners new NAME",
+    ):
+        print()
+        paragraph(text)
 
 
 def _row(name: str) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def list_profiles(as_json: JsonOption = False) -> None:
 
     Each with where its times come from, the hardware it is for, and a description.
     """
-    from slackswap.cli.output import print_json, print_table
+    from slackswap.cli.output import paragraph, print_json, print_table
     from slackswap.profiles.library import library_entries
 
     entries = library_entries()
@@ -55,8 +55,9 @@ def list_profiles(as_json: JsonOption = False) -> None:
         [(entry.name, entry.source, entry.hardware.name, entry.description) for entry in entries],
         left=("name", "source", "hardware"), folding=("description",),
     )
-    print("\nmeasured: timed on a device. traced: a real graph, priced by a model. analytic: graph "
-          "and\ntimes by a model. imported: from another profiler's files.")
+    print()
+    paragraph("measured: timed on a device. traced: a real graph, priced by a model. analytic: graph "
+              "and times by a model. imported: from another profiler's files.")
 
 
 @app.command("show")
