@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from slackswap.errors import SlackSwapError
+from slackswap.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from slackswap.bound import Bound
@@ -41,7 +42,8 @@ def method_of(text: str, *, allow_none: bool = False) -> str | None:
     if text not in METHODS:
         known = [name for name in METHODS if name != "enumeration"]
         raise SlackSwapError(
-            f"bound method {text!r} is not known", where="--bound" if allow_none else "--method",
+            f"bound method {text!r} is not known{did_you_mean(text, known)}",
+            where="--bound" if allow_none else "--method",
             fix=f"use {', '.join(known)}" + (" or none" if allow_none else ""),
         )
     return METHODS[text]

@@ -79,7 +79,8 @@ def console() -> Console:
     """Return the console of standard output, as wide as `width` says."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=False, width=width())
+    # Without a height too, Rich takes a dumb terminal to be 80 columns wide.
+    return Console(highlight=False, soft_wrap=False, width=width(), height=25)
 
 
 def emit(renderable: RenderableType) -> None:

@@ -56,8 +56,8 @@ def list_profiles(as_json: JsonOption = False) -> None:
         left=("name", "source", "hardware"), folding=("description",),
     )
     print()
-    paragraph("measured: timed on a device. traced: a real graph, priced by a model. analytic: graph "
-              "and times by a model. imported: from another profiler's files.")
+    paragraph("measured: timed on a device. traced: a real graph, priced by a model. analytic: "
+              "graph and times by a model. imported: from another profiler's files.")
 
 
 @app.command("show")

@@ -23,6 +23,7 @@ from slackswap.naming import did_you_mean
 from slackswap.profile import SOURCES, Profile, Source
 from slackswap.profiles.catalogue import DEFAULT_HARDWARE, find_hardware, hardware_names
 from slackswap.profiles.generators.prices import DEFAULT_PRICES, Prices
+from slackswap.suggestions import did_you_mean
 
 _SUFFIX = ".json.gz"
 #: Enough of a file, decompressed, to hold its name, source and provenance.
@@ -321,7 +322,8 @@ def library_entry(name: str) -> LibraryEntry:
     shipped = _shipped().get(name)
     if shipped is None:
         raise UnknownName(
-            f"{name!r} is not in the library", where="profile",
+            f"{name!r} is not in the library{did_you_mean(name, profile_names())}",
+            where="profile",
             fix=f"use one of {', '.join(profile_names())}",
         )
     return _entry_of_file(name, shipped)

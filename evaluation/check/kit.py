@@ -22,6 +22,7 @@ from slackswap.errors import Skipped, SlackSwapError, UnknownName
 from slackswap.evaluation.check.rules import RULES, Rule
 from slackswap.evaluation.check.session import CheckFailed, Session
 from slackswap.registry import PlannerLike
+from slackswap.suggestions import did_you_mean
 
 __all__ = [
     "CheckFailed",
@@ -204,7 +205,8 @@ def _rule(name: str) -> Rule:
         if rule.name == name:
             return rule
     raise UnknownName(
-        f"no check is called {name!r}", where="check", fix=f"use one of {', '.join(check_names())}"
+        f"no check is called {name!r}{did_you_mean(name, check_names())}", where="check",
+        fix=f"use one of {', '.join(check_names())}",
     )
 
 

@@ -14,6 +14,7 @@ from slackswap.errors import InvalidFile, SlackSwapError, UnknownName
 from slackswap.evaluation.run.cell import Cell, CellKind, canonical_parameters, check_names
 from slackswap.evaluation.run.sources import HardwareSource, ProfileSource
 from slackswap.quantities import parse_budget
+from slackswap.suggestions import did_you_mean
 
 T = TypeVar("T")
 
@@ -266,7 +267,8 @@ def load_suite(name_or_path: str) -> Suite:
     path = Path(name_or_path)
     if path.suffix != _SUFFIX or not path.is_file():
         raise UnknownName(
-            f"there is no suite {name_or_path!r}", where="suite",
+            f"there is no suite {name_or_path!r}{did_you_mean(str(name_or_path), suite_names())}",
+            where="suite",
             fix=f"use one of {', '.join(suite_names())}, or the path of a .toml file",
         )
     return parse_suite(files.read_text(path), path.stem, where=str(path))

@@ -9,6 +9,7 @@ from types import MappingProxyType
 import torch
 
 from slackswap.errors import SlackSwapError
+from slackswap.suggestions import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,8 @@ def find_optimizer(name: str) -> Optimizer:
     """
     if name not in OPTIMIZERS:
         raise SlackSwapError(
-            f"{name!r} is not known", where="optimizer", fix=f"use one of {', '.join(OPTIMIZERS)}"
+            f"{name!r} is not known{did_you_mean(name, OPTIMIZERS)}", where="optimizer",
+            fix=f"use one of {', '.join(OPTIMIZERS)}",
         )
     return OPTIMIZERS[name]
 
