@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from slackswap.errors import SlackSwapError
-from slackswap.suggestions import did_you_mean
+from slackswap.naming import did_you_mean
 
 if TYPE_CHECKING:
     from slackswap.bound import Bound

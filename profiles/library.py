@@ -23,7 +23,6 @@ from slackswap.naming import did_you_mean
 from slackswap.profile import SOURCES, Profile, Source
 from slackswap.profiles.catalogue import DEFAULT_HARDWARE, find_hardware, hardware_names
 from slackswap.profiles.generators.prices import DEFAULT_PRICES, Prices
-from slackswap.suggestions import did_you_mean
 
 _SUFFIX = ".json.gz"
 #: Enough of a file, decompressed, to hold its name, source and provenance.

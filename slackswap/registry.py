@@ -16,7 +16,6 @@ from slackswap.errors import InvalidPlanner, UnknownName
 from slackswap.naming import did_you_mean
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Planner
-from slackswap.suggestions import did_you_mean
 
 ENTRY_POINT_GROUP = "slackswap.planners"
 

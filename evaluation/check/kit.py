@@ -21,8 +21,8 @@ from typing import Any
 from slackswap.errors import Skipped, SlackSwapError, UnknownName
 from slackswap.evaluation.check.rules import RULES, Rule
 from slackswap.evaluation.check.session import CheckFailed, Session
+from slackswap.naming import did_you_mean
 from slackswap.registry import PlannerLike
-from slackswap.suggestions import did_you_mean
 
 __all__ = [
     "CheckFailed",

@@ -13,8 +13,8 @@ from slackswap import files
 from slackswap.errors import InvalidFile, SlackSwapError, UnknownName
 from slackswap.evaluation.run.cell import Cell, CellKind, canonical_parameters, check_names
 from slackswap.evaluation.run.sources import HardwareSource, ProfileSource
+from slackswap.naming import did_you_mean
 from slackswap.quantities import parse_budget
-from slackswap.suggestions import did_you_mean
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import torch
 
 from slackswap.errors import SlackSwapError
-from slackswap.suggestions import did_you_mean
+from slackswap.naming import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)

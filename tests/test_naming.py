@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from slackswap import SlackSwapError
+from slackswap.naming import did_you_mean, near_names
 from slackswap.profiles.library import hardware_names, load_hardware, profile_names, resolve_profile
 from slackswap.registry import planner_names, resolve_planner
-from slackswap.suggestions import did_you_mean, near_names
 
 
 @pytest.mark.parametrize("known", [hardware_names(), profile_names(), planner_names()])
