@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.scale import Scale, library_problem
+from benchmarks.scale import GROWTH_HARDWARE, Scale, layered, library_problem
 from benchmarks.tables import VERDICT, Column, Goal, Row, Table, fine_percent, seconds
 from benchmarks.timing import Watch
 from slackswap.bound import Bound, BoundMethod, certified_gap
@@ -12,6 +12,7 @@ from slackswap.problem import Problem
 from slackswap.search.bounds import lower_bound
 from slackswap.solving import solve
 
+_LAGRANGIAN = Goal(0.05, show=seconds)
 _LP = Goal(2.0, show=seconds)
 _MILP = Goal(20.0, show=seconds)
 #: When the MILP counts as proven.
@@ -26,6 +27,10 @@ def tables(scale: Scale) -> Iterator[Table]:
         plan = solve(problem, "slackswap+").evaluation
         time_ns = None if plan is None else plan.iteration_ns
         judged = name in scale.models
+        with Watch() as watch:
+            priced = lower_bound(problem, BoundMethod.LAGRANGIAN)
+        rows.append({**_row(name, priced, watch, time_ns),
+                     **(_LAGRANGIAN.judged(watch.wall_s) if judged else {})})
         with Watch() as watch:
             linear = lower_bound(problem, BoundMethod.LP)
         rows.append({**_row(name, linear, watch, time_ns),
@@ -44,9 +49,47 @@ def tables(scale: Scale) -> Iterator[Table]:
         Column("value_ns", "proven", _ms), Column("gap", "best plan", fine_percent),
     )
     yield Table("bounds", "Lower bounds at f = 0.5", columns, rows,
-                "Time includes building the model. LP: evaluated from dual values in exact "
+                "Time includes building the model. Lagrangian and LP: evaluated in exact "
                 "arithmetic. MILP: the solver's, to a gap of 0.1%. Best plan: how far slackswap+ "
                 "lies above.")
+    yield _growth(scale)
+
+
+#: Seconds that the Lagrangian bound may take, by forward ops.
+_GROWTH_GOALS = {1_000: 0.15, 10_000: 0.5, 100_000: 5.0}
+#: Up to so many ops the LP is solved beside it.
+_LP_UP_TO = 1_000
+
+
+def _growth(scale: Scale) -> Table:
+    """Bound layered graphs of growing size; the LP beside the small ones."""
+    rows: list[Row] = []
+    for size in scale.growth:
+        for draw in (0, 1):
+            problem = Problem(layered(size, draw), GROWTH_HARDWARE, 0.5)
+            _ = problem.profile.graph  # laid out once per profile, whoever bounds it
+            with Watch() as watch:
+                bound = lower_bound(problem, BoundMethod.LAGRANGIAN)
+            row: Row = {"ops": size, "draw": draw, "wall_s": watch.wall_s,
+                        "share": bound.value_ns / problem.profile.duration_ns}
+            if size in _GROWTH_GOALS:
+                row |= Goal(_GROWTH_GOALS[size], show=seconds).judged(watch.wall_s)
+            if size <= _LP_UP_TO:
+                with Watch() as watch:
+                    linear = lower_bound(problem, BoundMethod.LP, time_limit=scale.milp_time_limit)
+                row |= {"lp_s": watch.wall_s, "over_lp": bound.value_ns / linear.value_ns - 1}
+            rows.append(row)
+    columns = (
+        Column("ops", "forward ops"), Column("draw", "draw"), Column("wall_s", "time", seconds),
+        *VERDICT, Column("share", "over computing", _factor), Column("lp_s", "LP's time", seconds),
+        Column("over_lp", "above LP", fine_percent),
+    )
+    return Table("bounds-growth", "Lagrangian bound on layered graphs at f = 0.5", columns, rows,
+                 "Two draws a size, 2 GB/s. Above LP: negative where the bound is below it.")
+
+
+def _factor(value: float) -> str:
+    return f"{value:.4f}"
 
 
 def _integer(problem: Problem, scale: Scale) -> Bound:

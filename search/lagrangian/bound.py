@@ -312,7 +312,7 @@ class _Slopes:
         out[facts.end_ns > instant.before_ns] = -np.inf
         back = np.zeros(graph.n_backward)
         due = copied[instant.movable[copied]]
-        np.add.at(back, graph.first_backward_read[due], facts.back_ns[due].astype(np.float64))
+        np.add.at(back, instant.due[due], facts.back_ns[due].astype(np.float64))
         back = np.cumsum(back) - (instant.after_ns + rerun)
         back[: instant.first_due] = -np.inf
         host = facts.problem.hardware.host_bytes

@@ -37,6 +37,9 @@ class Instant:
         Saved tensors that may be elsewhere than in memory then.
     storable : bool[tensors]
         Intermediates that, to be read after the instant, must be stored or made again after it.
+    due : int64[tensors]
+        Backward op that reads a movable tensor first after the instant; elsewhere the number of
+        backward ops.
     before_ns : int
         Time that computing alone takes before the instant.
     after_ns : int64[backward ops]
@@ -51,6 +54,7 @@ class Instant:
     room_bytes: int
     movable: Bools
     storable: Bools
+    due: Ints
     before_ns: int
     after_ns: Ints
     first_due: int
@@ -128,7 +132,14 @@ class Facts:
         """Return the instant at which a backward op itself runs, after the closures before it."""
         graph = self.graph
         _, levels = graph.keep_all_levels
-        movable = graph.is_saved & (graph.first_backward_read > op)
+        # What was read before and is read again later need not be there now: it is in every plan,
+        # but not in every schedule that drops or swaps a tensor twice.
+        reads, reader = graph.backward_reads.items, graph.backward_reads.owners()
+        due = np.full(graph.n_tensors, graph.n_backward, dtype=np.int64)
+        later = reader > op
+        np.minimum.at(due, reads[later], reader[later])
+        movable = graph.is_saved & (due < graph.n_backward)
+        movable[graph.backward_reads[op]] = False
         before = np.concatenate([[0], np.cumsum(graph.backward_ns)])[: graph.n_backward]
         return Instant(
             phase=Phase.BACKWARD,
@@ -136,6 +147,7 @@ class Facts:
             room_bytes=self._room(int(levels[op]) - int(graph.nbytes[movable].sum())),
             movable=movable,
             storable=graph.is_intermediate,
+            due=np.where(movable, due, graph.n_backward),
             before_ns=int(graph.forward_ns.sum()) + int(before[op]),
             after_ns=before - before[op],
             first_due=op + 1,
@@ -155,6 +167,7 @@ class Facts:
             room_bytes=self._room(needed),
             movable=graph.is_saved & past,
             storable=graph.is_intermediate & past,
+            due=np.where(graph.is_saved & past, graph.first_backward_read, graph.n_backward),
             before_ns=int(graph.forward_ns[:op].sum()),
             after_ns=np.concatenate([[0], np.cumsum(graph.backward_ns)])[: graph.n_backward],
             first_due=0,

@@ -44,7 +44,7 @@ class Prices:
         copies of tensors that op i or a later one writes. They sum to at most 1.
     back : mapping of int to int or float
         By backward op j: of a nanosecond of the link between the instant and the start of op j, for
-        copies of tensors that op j or an earlier one reads first. They sum to at most 1.
+        copies of tensors that op j or an earlier one reads next. They sum to at most 1.
     host : int or float
         Of a byte of host memory, in nanoseconds.
     """
@@ -217,10 +217,9 @@ class Relaxation:
         for op, price in prices.back.items():
             back[op] += price
         out, back = np.cumsum(out), np.cumsum(back[::-1])[::-1]
-        due = np.where(self.instant.movable, graph.first_backward_read, graph.n_backward)
         return (
             facts.out_ns.astype(number) * out[graph.producer]
-            + facts.back_ns.astype(number) * back[due]
+            + facts.back_ns.astype(number) * back[self.instant.due]
             + prices.host * nbytes
         )
 
