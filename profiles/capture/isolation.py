@@ -111,12 +111,3 @@ def global_state_kept() -> Iterator[None]:
             torch.set_autocast_enabled(kind, enabled)
             torch.set_autocast_dtype(kind, number_format)
         random.setstate(python)
-
-
-@contextlib.contextmanager
-def own_random_state(seed: int) -> Iterator[None]:
-    """Seed PyTorch's generators inside, and put them back as they were afterwards."""
-    devices = range(torch.cuda.device_count())
-    with torch.random.fork_rng(devices=devices), global_state_kept():
-        torch.manual_seed(seed)
-        yield

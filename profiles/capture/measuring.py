@@ -11,7 +11,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from slackswap.errors import SlackSwapError
 from slackswap.profiles.capture.fake_price import OperationTimes
+from slackswap.profiles.capture.isolation import global_state_kept
 from slackswap.profiles.capture.joint import JointGraph
 from slackswap.profiles.capture.lowered import LoweredGraph, tensors_of
 from slackswap.profiles.capture.target import Subject
@@ -309,3 +310,12 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+@contextlib.contextmanager
+def own_random_state(seed: int) -> Iterator[None]:
+    """Seed PyTorch's generators inside, and put them back as they were afterwards."""
+    devices = range(torch.cuda.device_count())
+    with torch.random.fork_rng(devices=devices), global_state_kept():
+        torch.manual_seed(seed)
+        yield

@@ -20,17 +20,13 @@ from slackswap.profiles.capture.assembly import assemble
 from slackswap.profiles.capture.cuda_dispatch import cuda_kernels, dispatch_note
 from slackswap.profiles.capture.fake_mode import FollowingFakeMode
 from slackswap.profiles.capture.fake_price import OperationTimes, price_graph
-from slackswap.profiles.capture.isolation import (
-    attributes_kept,
-    own_random_state,
-    values_kept,
-)
+from slackswap.profiles.capture.isolation import attributes_kept, values_kept
 from slackswap.profiles.capture.joint import trace
 from slackswap.profiles.capture.kinds import is_random
 from slackswap.profiles.capture.link import LinkMeasurement, fit_hardware, measure_link
 from slackswap.profiles.capture.lowered import LoweredGraph
 from slackswap.profiles.capture.lowering import lower
-from slackswap.profiles.capture.measuring import measure, with_real_sizes
+from slackswap.profiles.capture.measuring import measure, own_random_state, with_real_sizes
 from slackswap.profiles.capture.saved import SavedByHooks, saved_by_hooks
 from slackswap.profiles.capture.static_memory import find_optimizer, static_bytes
 from slackswap.profiles.capture.target import (
