@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from slackswap.errors import InvalidFile, InvalidHardware, SlackSwapError, UnknownName
+from slackswap.files import path_text
 from slackswap.hardware import Hardware
 from slackswap.naming import did_you_mean
 from slackswap.profile import SOURCES, Profile, Source
@@ -167,9 +168,10 @@ def load_profile(name_or_path: str | os.PathLike[str]) -> Profile:
 
 def load_hardware(name_or_path: str | os.PathLike[str]) -> Hardware:
     """Load a hardware from the catalogue or from a JSON file; errors as in `load_profile`."""
-    hardware = find_hardware(os.fspath(name_or_path))
-    if hardware is None and not os.path.exists(name_or_path):
-        raise _unknown("hardware", os.fspath(name_or_path), hardware_names())
+    name = path_text(name_or_path)
+    hardware = find_hardware(name)
+    if hardware is None and not os.path.exists(name):
+        raise _unknown("hardware", name, hardware_names())
     return Hardware.load(name_or_path) if hardware is None else hardware
 
 
@@ -202,7 +204,7 @@ def resolve_profile(
     SlackSwapError
         When a file, or a shipped profile, is asked for other sizes or prices than it has.
     """
-    name = os.fspath(name_or_path)
+    name = path_text(name_or_path)
     if name in _RECIPES:
         has_rates = hardware is not None and None not in (
             hardware.flops_per_s, hardware.memory_bytes_per_s

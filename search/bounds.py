@@ -12,10 +12,11 @@ import numpy as np
 from slackswap.bound import Bound, BoundMethod
 from slackswap.cost_model.scorer import Scorer
 from slackswap.deadline import Deadline
-from slackswap.errors import Infeasible, SolverFailed
+from slackswap.errors import Infeasible, SlackSwapError, SolverFailed
 from slackswap.planner import Report
 from slackswap.planners.slackswap import SlackSwap
-from slackswap.problem import Problem
+from slackswap.problem import Problem, checked_problem
+from slackswap.quantities import shown
 from slackswap.search.enumeration import enumerate_plans, enumeration_bound
 from slackswap.search.lagrangian.bound import lagrangian_bound
 from slackswap.search.milp.data import EVERY_PLAN, Restriction
@@ -91,6 +92,10 @@ def lower_bound(
     SolverFailed
         When no solver answers.
     """
+    checked_problem(problem)
+    if not isinstance(method, str) or method not in tuple(BoundMethod):
+        raise SlackSwapError(f"bound method {shown(method)} is not known", where="method",
+                             fix=f"use one of {', '.join(BoundMethod)}")
     chosen = BoundMethod(method)
     if chosen is BoundMethod.COMPUTE:
         return compute_bound(problem)

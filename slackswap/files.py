@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar
 
 from slackswap.errors import InvalidFile, SlackSwapError
+from slackswap.quantities import shown
 
 T = TypeVar("T")
 
@@ -21,6 +22,24 @@ T = TypeVar("T")
 MAX_BYTES = 512 * 2**20
 
 _GZIP_MAGIC = b"\x1f\x8b"
+
+
+def path_text(path: object) -> str:
+    """Return a path as text.
+
+    Raises
+    ------
+    InvalidFile
+        When it is no path: a number would name an open file, and no name holds a zero byte.
+    """
+    try:
+        text = os.fspath(path)  # type: ignore[call-overload]
+    except TypeError:
+        text = None
+    if not isinstance(text, str) or "\0" in text:
+        raise InvalidFile(f"{shown(path)} is not a path", where="path",
+                          fix="give the name of a file as text or as a pathlib.Path")
+    return text
 
 
 def read_bytes(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> bytes:
@@ -38,9 +57,9 @@ def read_bytes(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> b
     InvalidFile
         When the file cannot be read, is truncated, or is larger than `max_bytes`.
     """
-    place = os.fspath(path)
+    place = path_text(path)
     try:
-        with open(path, "rb") as handle:
+        with open(place, "rb") as handle:
             compressed = handle.read(2) == _GZIP_MAGIC
             handle.seek(0)
             stream: IO[bytes] | gzip.GzipFile = (

@@ -8,7 +8,7 @@ from math import floor
 
 from slackswap.devices import mixed_devices
 from slackswap.display import render
-from slackswap.errors import InvalidHardware, InvalidPlan, InvalidProfile
+from slackswap.errors import InvalidHardware, InvalidPlan, InvalidProfile, SlackSwapError
 from slackswap.frozen import set_fields
 from slackswap.hardware import Hardware
 from slackswap.plan import Plan
@@ -95,6 +95,9 @@ class Problem:
         InvalidPlan
             Naming the tensor, gate or barrier and what would fix it.
         """
+        if not isinstance(plan, Plan):
+            raise InvalidPlan(f"{shown(plan)} is not a Plan", where="plan",
+                              fix="make one with slackswap.Plan(actions={...})")
         profile, graph = self.profile, self.profile.graph
         if plan.profile_sha256 is not None and plan.profile_sha256 != profile.sha256:
             raise InvalidPlan(
@@ -183,3 +186,11 @@ def _check_range(op: int, count: int, where: str, kind: str) -> None:
             f"names {kind} op {op}, but there are only {count}", where=where,
             fix=f"use 0 to {count - 1}" if count else f"the profile has no {kind} ops",
         )
+
+
+def checked_problem(problem: object) -> Problem:
+    """Return a problem; raise `SlackSwapError` for anything else."""
+    if isinstance(problem, Problem):
+        return problem
+    raise SlackSwapError(f"{shown(problem)} is not a Problem", where="problem",
+                         fix="make one with slackswap.Problem(profile, hardware, budget)")

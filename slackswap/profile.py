@@ -221,9 +221,9 @@ class Profile:
             provenance=_frozen_provenance(self.provenance),
             static_bytes=_count(self.static_bytes, "profile", "static_bytes"),
         )
-        if self.source not in SOURCES:
+        if not isinstance(self.source, str) or self.source not in SOURCES:
             raise InvalidProfile(
-                f"source {self.source!r} is not known", where="source",
+                f"source {shown(self.source)} is not known", where="source",
                 fix=f"use one of {', '.join(SOURCES)}",
             )
         for message in _broken_rules(self):

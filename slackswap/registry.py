@@ -16,6 +16,7 @@ from slackswap.errors import InvalidPlanner, UnknownName
 from slackswap.naming import did_you_mean
 from slackswap.plan import Plan
 from slackswap.planner import Capabilities, Planner
+from slackswap.quantities import shown
 
 ENTRY_POINT_GROUP = "slackswap.planners"
 
@@ -244,7 +245,7 @@ def _factory(
     if inspect.isclass(target):
         try:
             planner = target()
-        except TypeError as error:
+        except Exception as error:
             raise InvalidPlanner(
                 f"{target.__name__} cannot be made without arguments ({error})",
                 where="planner", fix="give every parameter a default",
@@ -255,16 +256,18 @@ def _factory(
         _check_protocol(target)
         return lambda: target
     if callable(target):
-        _check_signature(target, target.__name__)
+        # An object that can be called, such as a partial function, has no name of its own.
+        own_name = getattr(target, "__name__", type(target).__name__)
+        _check_signature(target, own_name)
         planner = FunctionPlanner(
             target,
-            name or target.__name__.replace("_", "-"),
+            name or own_name.replace("_", "-"),
             version,
             capabilities or Capabilities(),
         )
         return lambda: planner
     raise InvalidPlanner(
-        f"{target!r} is not a planner", where="planner",
+        f"{shown(target)} is not a planner", where="planner",
         fix="give a class or function with plan(problem, *, rng, time_limit, report)",
     )
 

@@ -14,7 +14,7 @@ from slackswap.display import render
 from slackswap.errors import Infeasible, InvalidPlanner, Skipped
 from slackswap.plan import Plan, PlannerInfo
 from slackswap.planner import Capabilities, Planner, Report
-from slackswap.problem import Problem
+from slackswap.problem import Problem, checked_problem
 from slackswap.quantities import as_integer, as_number
 from slackswap.registry import PlannerLike, parameters_of, resolve_planner
 from slackswap.result import Evaluation
@@ -220,6 +220,7 @@ def ask(
 
     `told` hears ``ready`` when all is prepared and ``done`` when the planner has returned.
     """
+    checked_problem(problem)
     seed = as_integer(seed, "seed", InvalidPlanner, fix="give a whole number")
     time_limit = checked_time_limit(time_limit)
     started = time.perf_counter()

@@ -14,7 +14,8 @@ from slackswap.cost_model.scorer import Scorer
 from slackswap.errors import EnginesDisagree, InvalidPlan, SlackSwapError
 from slackswap.hardware import Hardware
 from slackswap.plan import Plan
-from slackswap.problem import Problem
+from slackswap.problem import Problem, checked_problem
+from slackswap.quantities import as_items
 from slackswap.result import Evaluation
 
 EngineName = Literal["kernel", "reference"]
@@ -53,7 +54,7 @@ def simulate(
     EnginesDisagree
         With `timeline`, if the engines differ: a bug.
     """
-    problem.check_plan(plan)
+    checked_problem(problem).check_plan(plan)
     chosen = default_engine(engine)
     traced = reference.simulate(problem, plan) if timeline or chosen == "reference" else None
     if traced is not None and chosen == "reference":
@@ -91,6 +92,8 @@ def simulate_many(
     InvalidPlan
         For the first plan that cannot be carried out, naming its place in `plans`.
     """
+    checked_problem(problem)
+    plans = as_items(plans, "plans", InvalidPlan)
     for number, plan in enumerate(plans):
         try:
             problem.check_plan(plan)

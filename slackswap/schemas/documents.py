@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from slackswap.errors import SlackSwapError
+from slackswap.quantities import shown
 
 _MAX = 2**60
 
@@ -199,7 +200,7 @@ def _excerpt(value: object) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError):  # a document that was built by hand
-        text = repr(value)
+        return shown(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

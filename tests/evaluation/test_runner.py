@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,19 @@ def test_a_second_run_has_nothing_to_do(planner: Callable[..., Cell], tmp_path: 
     again = outline(cells, store, Rerun.FAILED)
     assert [task.cell.subject.rpartition(":")[2] for task in again.to_run] == ["raises"]
     assert len(outline(cells, store, Rerun.ALL).to_run) == 3
+
+
+def test_cells_skipped_for_want_of_a_package_run_again_once_packages_differ(
+    planner: Callable[..., Cell], tmp_path: Path
+) -> None:
+    cells, store = [planner("declines"), planner("gives_up")], Store(tmp_path / "r")
+    for record in _run(cells, store):
+        without = {**record.circumstances.versions, "torch": "absent"}
+        store.write(replace(record, circumstances=replace(record.circumstances, versions=without)))
+    (again,) = outline(cells, store).to_run
+    assert again.cell.subject.endswith(":declines")
+    run([again], store, InProcessExecutor())
+    assert not outline(cells, store).to_run
 
 
 def test_results_are_stored_as_they_come(planner: Callable[..., Cell], tmp_path: Path) -> None:
@@ -306,6 +320,4 @@ def test_kill_9_loses_nothing_that_had_finished(tmp_path: Path) -> None:
 
 
 def _stored(record: Record) -> Record:
-    from dataclasses import replace
-
     return replace(record, plan=None)
