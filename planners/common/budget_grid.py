@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from slackswap.problem import Problem
 
-#: Rungs up to the peak of keeping everything.
-RUNGS = 20
+#: Steps of the grid up to the peak of keeping everything.
+_STEPS = 20
 
 
-def lower_rungs(problem: Problem) -> tuple[Problem, ...]:
-    """Return the problem at each rung below its budget, the highest first.
+def lower_budgets(problem: Problem) -> tuple[int, ...]:
+    """Return the budgets of the grid below a problem's own, the highest first.
 
-    What a planner finds on a rung fits every larger budget and, without barriers, is no slower
-    there. A planner that takes the best of its rungs and its own budget is therefore never slower
-    than on any rung below.
+    What a planner finds for a lower budget fits every larger one and, without barriers, is no
+    slower there. A planner that takes the best of the grid and its own budget is therefore never
+    slower than at any budget of the grid below.
     """
     peak = problem.keep_all_peak_bytes
-    rungs = {peak * step // RUNGS for step in range(1, RUNGS + 1)}
-    below = sorted((rung for rung in rungs if 0 < rung < problem.budget_bytes), reverse=True)
-    return tuple(problem.with_budget(rung) for rung in below)
+    grid = {peak * step // _STEPS for step in range(1, _STEPS + 1)}
+    return tuple(
+        sorted((budget for budget in grid if 0 < budget < problem.budget_bytes), reverse=True)
+    )

@@ -13,7 +13,7 @@ from slackswap.cost_model.scorer import RECOMPUTE, SWAP, Scorer
 from slackswap.graph import Ints
 
 
-def least_ns(scorer: Scorer) -> int | None:
+def least_ns(scorer: Scorer, budget_bytes: int | None = None) -> int | None:
     """Bound the time of every plan of a problem from below.
 
     What is missing at the critical op must be gone by then. A byte is dropped, and its op runs
@@ -23,7 +23,9 @@ def least_ns(scorer: Scorer) -> int | None:
     Parameters
     ----------
     scorer : Scorer
-        The referee of the problem.
+        The problem in the cost model.
+    budget_bytes : int, optional
+        Another budget than the problem's own.
 
     Returns
     -------
@@ -32,14 +34,15 @@ def least_ns(scorer: Scorer) -> int | None:
         whatever is moved.
     """
     problem, graph, allowed = scorer.problem, scorer.graph, scorer.allowed
+    budget = problem.budget_bytes if budget_bytes is None else budget_bytes
     movable = allowed[:, RECOMPUTE] | allowed[:, SWAP]
-    if graph.input_bytes > problem.budget_bytes:
+    if graph.input_bytes > budget:
         return None
-    if least_levels(graph, movable).max(initial=0) > problem.budget_bytes:
+    if least_levels(graph, movable).max(initial=0) > budget:
         return None
     critical = critical_op(graph)
     away = away_at(graph, critical)
-    missing = critical.level_bytes - problem.budget_bytes
+    missing = critical.level_bytes - budget
     may_drop, may_swap = away & allowed[:, RECOMPUTE], away & allowed[:, SWAP]
     bytes_per_ns = problem.hardware.d2h_bytes_per_s / 1e9
     missing -= min(int(bytes_per_ns * critical.start_ns) + 1, int(graph.nbytes[may_swap].sum()))

@@ -16,7 +16,6 @@ from slackswap.analysis.closure import (
     rank_by_closure,
     spread,
 )
-from slackswap.analysis.intermediates import worth_storing
 from slackswap.profiles.generators.random_dag import random_profile
 
 LINK = Hardware("toy", 10**9, 10**9)
@@ -121,35 +120,6 @@ def test_what_cannot_run_again_has_no_place_in_the_order():
     fixed = Profile("fixed", "random", profile.tensors, forward, profile.backward)
     order = rank_by_closure(fixed.graph, all_saved(fixed), freed(fixed))
     assert [fixed.forward[op].name for op in order.ops] == ["fc"]
-
-
-def residual_chain(blocks: int) -> Profile:
-    """Each block: r (residual, 4 B, never saved) -> s (saved upcast, 8 B) -> the next residual."""
-    tensors, forward, backward = [Tensor("x", 4)], [], []
-    residual = 0
-    for k in range(blocks):
-        tensors += [Tensor(f"s{k}", 8), Tensor(f"r{k}", 4)]
-        s, r = len(tensors) - 2, len(tensors) - 1
-        forward += [
-            ForwardOp(f"upcast{k}", 1, (residual,), (s,)),
-            ForwardOp(f"add{k}", 20, (residual, s), (r,)),
-        ]
-        backward.insert(0, BackwardOp(f"b{k}", 40, (s,)))
-        residual = r
-    return Profile("residuals", "random", tuple(tensors), tuple(forward), tuple(backward))
-
-
-def test_residuals_are_kept_where_chains_would_reach_back():
-    # s3's closure walks r2, r1, r0: 1 + 3 x 20 and, through add's reads, s0 .. s2 are stored. At
-    # 1 ns a byte a residual (4 bytes) is worth at most 4 ns, and remaking it costs 20: keep all
-    # that some closure reads, r0 .. r2. At 1000 ns a byte none is worth its memory.
-    profile = residual_chain(4)
-    recomputed = profile.graph.is_saved
-    kept = worth_storing(profile.graph, all_saved(profile), recomputed, 1.0)
-    assert [profile.tensors[t].name for t in np.flatnonzero(kept)] == ["r0", "r1", "r2"]
-    assert not worth_storing(profile.graph, all_saved(profile), recomputed, 1000.0).any()
-    nothing = np.zeros_like(recomputed)
-    assert not worth_storing(profile.graph, all_saved(profile), nothing, 1.0).any()
 
 
 def test_long_closures_are_priced_without_walking_them_op_by_op():

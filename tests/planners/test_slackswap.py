@@ -27,10 +27,15 @@ from slackswap import (
 from slackswap.analysis.quick_bounds import least_ns
 from slackswap.cost_model.scorer import Scorer
 from slackswap.deadline import NO_DEADLINE
+from slackswap.planners.common.candidate_search import CandidateSearch
+from slackswap.planners.common.candidates import Task
 from slackswap.planners.common.link import admit_earliest, admit_per_layer
-from slackswap.planners.common.sweep import Sweep
 from slackswap.planners.slackswap import SlackSwap
-from slackswap.profiles.generators.random_dag import deep_chain_profile, random_profile
+from slackswap.profiles.generators.random_dag import (
+    deep_chain_profile,
+    layered_profile,
+    random_profile,
+)
 from slackswap.search.bounds import lower_bound
 from slackswap.search.enumeration import enumerate_plans
 
@@ -151,7 +156,7 @@ def test_a_larger_budget_is_never_slower(seed, rung, more):
 @settings(max_examples=150)
 @given(st.integers(0, 2**40), st.integers(300, 999), st.integers(1, 400), st.sampled_from([
     {}, {"link_order": "dearest"}, {"link_windows": True}, {"closure_prices": False},
-    {"swap": False}, {"store_intermediates": False},
+    {"swap": False}, {"store_intermediates": False}, {"checkpoints": False}, {"literal": True},
 ]))
 def test_a_larger_budget_is_never_slower_where_the_rule_fits(seed, part, more, ablation):
     """From any budget at which the plan was not repaired, for every ablation without barriers."""
@@ -166,36 +171,39 @@ def test_a_larger_budget_is_never_slower_where_the_rule_fits(seed, part, more, a
     assert second.evaluation.iteration_ns <= first.evaluation.iteration_ns
 
 
+def search_of(problem: Problem) -> CandidateSearch:
+    return CandidateSearch(Task(SlackSwap(), problem), NO_DEADLINE)
+
+
 @settings(max_examples=150)
 @given(st.integers(0, 2**40))
 def test_nothing_that_was_left_out_is_faster(seed):
-    """The sweep against scoring its whole span, from the lowest threshold that it found."""
+    """The search against scoring all candidates, from the lowest on each line that it found."""
     problem = random_case(seed).problem
-    sweep = Sweep(SlackSwap(), problem, NO_DEADLINE)
-    sweep.run()
-    assert not sweep.stopped
-    for family, share in sweep._pairs():
-        lowest = sweep._lowest(family, share)
-        if lowest is None:
-            continue
-        for count in range(lowest, len(family.order.ops) + 1):
-            scores = sweep.scorer.score(sweep._plan(family, count, share))
-            if scores.feasible[0]:
-                assert sweep.best.iteration_ns <= scores.iteration_ns[0]
+    search = search_of(problem)
+    search.run()
+    assert not search.stopped
+    fresh = search_of(problem)  # has no plan yet, so it leaves nothing out
+    for line in fresh.lines():
+        fresh.best.iteration_ns = 2**62
+        lowest = fresh.lowest(line)
+        if lowest is not None:
+            plans = line.candidates.plans(line.counts[lowest:], line.shares[lowest:])
+            scores = fresh.task.scorer.score(plans)
+            best = scores.best()
+            assert best is None or search.best.iteration_ns <= scores.iteration_ns[best]
 
 
 @settings(max_examples=300)
 @given(st.integers(0, 2**40))
-def test_what_is_known_without_the_referee_is_true(seed):
-    """No plan of a family is faster than `at_least_ns`, or fits below `first_possible`."""
-    sweep = Sweep(SlackSwap(), random_case(seed).problem, NO_DEADLINE)
-    for family, share in sweep._pairs():
-        possible = family.first_possible(share)
-        for count in range(len(family.order.ops) + 1):
-            scores = sweep.scorer.score(sweep._plan(family, count, share))
-            if scores.feasible[0]:
-                assert count >= possible
-                assert scores.iteration_ns[0] >= family.at_least_ns[count]
+def test_what_is_known_without_the_cost_model_is_true(seed):
+    """No candidate is faster than `at_least_ns`, and none before `possible` fits."""
+    search = search_of(random_case(seed).problem)
+    for line in search.lines():
+        scores = search.task.scorer.score(line.candidates.plans(line.counts, line.shares))
+        assert not scores.feasible[: line.possible].any()
+        fits = scores.feasible
+        assert (scores.iteration_ns[fits] >= line.at_least_ns[fits]).all()
 
 
 def must_go(host_bytes: int | None) -> Problem:
@@ -299,6 +307,57 @@ def test_intermediates_are_stored_where_closures_would_reach_back_to_the_embeddi
     stored = solve(problem, "slackswap")
     without = solve(problem, "slackswap", store_intermediates=False)
     assert stored.evaluation.iteration_ns <= without.evaluation.iteration_ns
+
+
+def layered(n_forward: int, draw: int, fraction: float) -> Problem:
+    link = Hardware("2 GB/s", 2 * 10**9, 2 * 10**9, latency_ns=10_000)
+    return Problem(layered_profile(n_forward, random.Random(draw)), link, fraction)
+
+
+@pytest.mark.parametrize(("draw", "fraction"), [(0, 0.5), (21, 0.35), (22, 0.6)])
+def test_a_checkpoint_now_and_then_ends_the_chain_of_residuals(draw, fraction):
+    """Without checkpoints the first closure brings back the residuals of every layer."""
+    problem = layered(300, draw, fraction)
+    least = lower_bound(problem).value_ns
+    assert solve(problem, "slackswap").evaluation.iteration_ns < 1.015 * least
+    chained = solve(problem, "slackswap", checkpoints=False).evaluation.iteration_ns
+    assert solve(problem, "slackswap").evaluation.iteration_ns <= chained
+    if draw == 0:
+        assert chained > 1.05 * least
+
+
+def test_a_larger_budget_is_never_slower_on_layered_profiles():
+    problem = layered(120, 30, 1.0)
+    budgets = [problem.keep_all_peak_bytes * percent // 100 for percent in range(20, 101, 2)]
+    times = [iteration_ns_at(problem, budget) for budget in budgets]
+    found = [time for time in times if time is not None]
+    assert len(found) > 30
+    assert None not in times[len(times) - len(found):]
+    assert found == sorted(found, reverse=True)
+
+
+@pytest.mark.parametrize("allowed", [(Action.KEEP, Action.SWAP), (Action.KEEP, Action.RECOMPUTE)])
+@pytest.mark.parametrize("name", ["bert-large", "gpt2-xl", "llama-7b"])
+def test_it_is_near_the_ceiling_where_one_action_is_not_allowed(name, allowed):
+    """Ceilings of any plan that only swaps, and that only recomputes, at half the memory."""
+    ceiling = {
+        ("bert-large", Action.SWAP): 0.2909, ("bert-large", Action.RECOMPUTE): 0.8918,
+        ("gpt2-xl", Action.SWAP): 0.4453, ("gpt2-xl", Action.RECOMPUTE): 0.9175,
+        ("llama-7b", Action.SWAP): 0.8694, ("llama-7b", Action.RECOMPUTE): 0.9367,
+    }[name, allowed[1]]
+    profile = load_profile(name)
+    only = replace(profile, tensors=tuple(replace(t, allowed=allowed) for t in profile.tensors))
+    problem = Problem(only, load_hardware("a100-80gb"), 0.5)
+    evaluation = solve(problem, "slackswap").evaluation
+    assert 0.98 * ceiling < evaluation.throughput < ceiling + 1e-4
+
+
+def test_the_literal_rule_is_an_ablation():
+    problem = Problem(load_profile("gpt2-xl"), load_hardware("a100-80gb"), 0.5)
+    literal = solve(problem, "slackswap", literal=True)
+    assert literal.statistics["link_share"] in (0.0, 1.0)
+    general = solve(problem, "slackswap").evaluation.iteration_ns
+    assert general < literal.evaluation.iteration_ns
 
 
 def test_equal_prices_along_a_chain_are_spread():
