@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 
-from benchmarks.scale import HALF, PAPER_MODELS, Scale, library_problem
+from benchmarks.scale import HALF, PAPER_MODELS, Scale, layered, library_problem, link
 from benchmarks.tables import VERDICT, Column, Goal, Row, Table, fine_percent, percent, times
 from slackswap.bound import Bound, BoundMethod
 from slackswap.hardware import Hardware
 from slackswap.problem import Problem
 from slackswap.profile import Profile
 from slackswap.profiles.generators.prices import DEFAULT_PRICES
+from slackswap.profiles.generators.random_dag import random_problem
 from slackswap.profiles.library import find_profile, profile_hardware
 from slackswap.profiles.overlap import hideable_fraction
 from slackswap.search.bounds import lower_bound
+from slackswap.search.enumeration import enumerate_plans
 from slackswap.solving import Solution, solve
 from slackswap.status import Status
 
@@ -23,6 +26,14 @@ _PAPER_HIDEABLE = dict(zip(PAPER_MODELS, (0.11, 0.16, 0.38), strict=True))
 _PAPER_THROUGHPUT = "96 to 100%"
 #: Largest certified gap at f = 0.5 and at other budgets.
 _GAPS = {"slackswap": (0.005, 0.01), "slackswap+": (0.0015, 0.005)}
+#: Largest certified gap on layered profiles of random layers.
+_LAYERED_GAPS = {"slackswap": 0.015, "slackswap+": 0.004}
+#: The first draw of them, and the links.
+_FIRST_DRAW, _LAYERED_LINKS = 100, (2, 8)
+#: Random problems: written tensors, and the first seed.
+_SMALL_TENSORS, _FIRST_SEED = range(7, 13), 10_000
+#: Largest excess over the fastest plan of all.
+_SMALL_WORST = {"slackswap": 0.25, "slackswap+": 0.02}
 _EFFICIENCIES = (0.55, 0.65, 0.75)
 _LINKS = (0.8, 1.2)
 #: What an allocator may lose of the budget to rounding and fragmentation.
@@ -33,6 +44,8 @@ def tables(scale: Scale) -> Iterator[Table]:
     """Compare with the paper, certify, and vary the assumptions."""
     yield _claims(scale)
     yield _gaps(scale)
+    yield _held_out(scale)
+    yield _small(scale)
     if scale.sensitivity:
         yield _sensitivity(scale)
 
@@ -91,6 +104,67 @@ def _gaps(scale: Scale) -> Table:
     )
     return Table("gaps", "Certified gaps to the LP bound", columns, rows,
                  "Where the bound proves that no plan fits there is nothing to judge.")
+
+
+def _held_out(scale: Scale) -> Table:
+    rows: list[Row] = []
+    for ops in scale.held_out:
+        for draw in range(_FIRST_DRAW, _FIRST_DRAW + scale.draws):
+            for speed in _LAYERED_LINKS:
+                problem = Problem(layered(ops, draw), link(speed), HALF)
+                bound = lower_bound(problem, BoundMethod.LP)
+                for planner, limit in _LAYERED_GAPS.items():
+                    solution = solve(problem, planner)
+                    rows.append({
+                        "ops": ops, "draw": draw, "link": speed, "planner": planner,
+                        "throughput": _throughput(solution), "status": str(solution.status),
+                        **_judged_gap(Goal(limit, show=_limit), solution, bound),
+                    })
+    columns = (
+        Column("ops", "ops"), Column("draw", "draw"), Column("link", "GB/s"),
+        Column("planner", "planner", left=True), Column("throughput", "throughput", percent),
+        Column("gap", "gap to LP", fine_percent), Column("status", "status", left=True), *VERDICT,
+    )
+    return Table("gaps-layered", f"Certified gaps on layered profiles, f = {HALF}", columns, rows,
+                 "Draws of the random layer that nothing was tuned on.")
+
+
+def _small(scale: Scale) -> Table:
+    excess: dict[str, list[float]] = {planner: [] for planner in _SMALL_WORST}
+    for seed in range(_FIRST_SEED, _FIRST_SEED + scale.small):
+        rng = random.Random(seed)
+        problem = random_problem(rng, rng.randint(4, 10))
+        written = len(problem.profile.tensors) - int(problem.profile.graph.is_input.sum())
+        if written not in _SMALL_TENSORS:
+            continue
+        fastest = enumerate_plans(problem).iteration_ns
+        if not fastest:
+            continue
+        for planner, found in excess.items():
+            evaluation = solve(problem, planner).evaluation
+            time = float("inf") if evaluation is None else evaluation.iteration_ns
+            found.append(time / fastest - 1)
+    rows: list[Row] = [
+        {
+            "planner": planner, "problems": len(found), "optimal": _share_of(found, 0.0),
+            "mean": sum(found) / max(1, len(found)), "worst": max(found, default=0.0),
+            **Goal(_SMALL_WORST[planner], show=_limit).judged(max(found, default=0.0)),
+        }
+        for planner, found in excess.items()
+    ]
+    columns = (
+        Column("planner", "planner", left=True), Column("problems", "problems"),
+        Column("optimal", "optimal", percent), Column("mean", "mean excess", fine_percent),
+        Column("worst", "worst", fine_percent), *VERDICT,
+    )
+    return Table("small", "Random problems of 7 to 12 written tensors, against every plan",
+                 columns, rows,
+                 "`random_problem` with its default traits; those that some plan fits. Excess: "
+                 "time over that of the fastest plan without gates, less one. Target: the worst.")
+
+
+def _share_of(excess: list[float], most: float) -> float | None:
+    return sum(value <= most for value in excess) / len(excess) if excess else None
 
 
 def _judged_gap(goal: Goal, solution: Solution, bound: Bound) -> dict[str, object]:

@@ -40,6 +40,10 @@ class Scale:
         Forward ops of the growing profiles.
     draws : int
         Random layers, each of which makes a growing profile.
+    held_out : tuple of int
+        Forward ops of layered profiles of draws that nothing was tuned on, certified by the LP.
+    small : int
+        Random problems small enough to enumerate.
     repeats : int
         Runs of which the best counts.
     plans : int
@@ -60,6 +64,8 @@ class Scale:
     growth: tuple[int, ...] = (1_000, 3_000, 10_000, 30_000, 100_000)
     chain: tuple[int, ...] = (1_000, 3_000, 10_000, 30_000, 100_000)
     draws: int = 3
+    held_out: tuple[int, ...] = (300, 1_000)
+    small: int = 2_000
     repeats: int = 5
     plans: int = 4_000
     candidates: int = 14_000
@@ -80,6 +86,8 @@ QUICK = Scale(
     growth=(1_000, 10_000, 100_000),
     chain=(1_000, 10_000),
     draws=1,
+    held_out=(300,),
+    small=200,
     repeats=2,
     plans=500,
     candidates=2_000,
@@ -96,6 +104,12 @@ def library_problem(name: str, budget: float | int | None = HALF) -> Problem:
 def layered(n_forward: int, draw: int = 0) -> Profile:
     """Return a growing profile of this size; the same for the same draw."""
     return layered_profile(n_forward, random.Random(draw))
+
+
+def link(gigabytes_per_s: int) -> Hardware:
+    """Return a link like that of the growing profiles, of another speed."""
+    rate = gigabytes_per_s * 10**9
+    return Hardware(f"link of {gigabytes_per_s} GB/s", rate, rate, latency_ns=10_000)
 
 
 def chain(n_forward: int) -> Profile:

@@ -23,13 +23,14 @@ from slackswap.cost_model.scorer import Scorer  # noqa: E402
 
 SMALL = Scale(
     models=("opt-350m-a100",), measured=(), budgets=(0.8,), growth=(60, 120), chain=(64, 128),
-    draws=1, repeats=1, plans=8, candidates=120, milp_time_limit=1.0, cold=False,
+    draws=1, held_out=(60,), small=12, repeats=1, plans=8, candidates=120, milp_time_limit=1.0,
+    cold=False,
 )
 EXPECTED = {
     "startup": {"startup"},
     "kernel": {"kernel", "kernel-growth"},
     "planning": {"planning", "planning-growth", "planning-chain"},
-    "quality": {"quality", "gaps", "sensitivity"},
+    "quality": {"quality", "gaps", "gaps-layered", "small", "sensitivity"},
     "bounds": {"bounds"},
     "genetic": {"genetic", "genetic-operators"},
 }
@@ -64,7 +65,7 @@ def test_yields_tables_with_rows_that_fit_the_page(
 
 
 def test_certified_gaps_and_ratios_follow_from_the_figures() -> None:
-    claims, gaps, sensitivity = tables_of("quality")
+    claims, gaps, _, _, sensitivity = tables_of("quality")
     (row,) = claims.rows
     assert row["ratio"] == row["throughput"] / row["checkpointing"]
     assert row["throughput"] <= row["ceiling"]
