@@ -41,7 +41,7 @@ class Scale:
     draws : int
         Random layers, each of which makes a growing profile.
     held_out : tuple of int
-        Forward ops of layered profiles of draws that nothing was tuned on, certified by the LP.
+        Forward ops of layered profiles of draws that nothing was tuned on.
     small : int
         Random problems small enough to enumerate.
     repeats : int
@@ -64,7 +64,7 @@ class Scale:
     growth: tuple[int, ...] = (1_000, 3_000, 10_000, 30_000, 100_000)
     chain: tuple[int, ...] = (1_000, 3_000, 10_000, 30_000, 100_000)
     draws: int = 3
-    held_out: tuple[int, ...] = (300, 1_000)
+    held_out: tuple[int, ...] = (300, 1_000, 3_000)
     small: int = 2_000
     repeats: int = 5
     plans: int = 4_000

@@ -2,9 +2,9 @@
 
 At a price of lambda ns a byte, running an op again costs its duration, and every tensor in memory
 at the critical op costs lambda times its size. What is best to drop, and which intermediates are
-best stored, is then one minimum cut: run op o again at its duration less the price of what that
-frees; if an op that reads an unsaved tensor u runs again, then either the producer of u does too,
-or u is stored at its price.
+best stored, is then one minimum cut (`slackswap.analysis.min_cut`): run op o again at its duration
+less the price of what that frees; if an op that reads an unsaved tensor u runs again, then either
+the producer of u does too, or u is stored at its price.
 
 The best choices over all prices are the vertices of the lower convex hull of (time, memory). They
 are found by the rule of Eisner and Severance: the price at which two vertices tie either yields a
@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from slackswap.analysis.min_cut import lightest_closure
 from slackswap.graph import Bools, Graph, Ints
 
 
@@ -114,13 +115,13 @@ class _Cuts:
         graph, n = self.graph, self.graph.n_forward
         producer = graph.producer[self.nodes]
         worth = price * graph.nbytes[self.nodes]
-        gain = np.zeros(n + len(self.nodes))
-        gain[:n] = price * self.freed - graph.forward_ns
-        np.add.at(gain, producer, worth)
-        gain[n:] = -worth
-        blocked = np.zeros(len(gain), dtype=np.bool_)
+        weight = np.zeros(n + len(self.nodes))
+        weight[:n] = graph.forward_ns - price * self.freed
+        np.subtract.at(weight, producer, worth)
+        weight[n:] = worth
+        blocked = np.zeros(len(weight), dtype=np.bool_)
         blocked[:n] = ~graph.recomputable
-        chosen = _heaviest_closure(gain, blocked, self.tails, self.heads)
+        chosen, _ = lightest_closure(_in_units(weight, blocked), self.tails, self.heads)
         again, has = chosen[:n], chosen[n:]
         dropped = self.droppable.copy()
         dropped[dropped] = again[graph.producer[dropped]]
@@ -133,36 +134,8 @@ class _Cuts:
         )
 
 
-def _heaviest_closure(gain: Any, blocked: Bools, tails: Ints, heads: Ints) -> Bools:
-    """Choose nodes of most total gain such that with the tail of an arc its head is chosen too.
-
-    By a minimum cut: what is gained and not chosen, and what is lost and chosen, is cut.
-
-    Parameters
-    ----------
-    gain : float64[nodes]
-        Gains, in any unit; counted in 2^-50 of their total.
-    blocked : bool[nodes]
-        What may not be chosen.
-    tails, heads : int64[arcs]
-        Nodes.
-    """
-    from ortools.graph.python import max_flow
-
-    units = np.floor(gain * (2.0**50 / max(1.0, float(np.abs(gain).sum())))).astype(np.int64)
-    units[blocked] = 0
-    gains, losses = np.flatnonzero(units > 0), np.flatnonzero((units < 0) | blocked)
-    unlimited = int(units[gains].sum()) + 1
-    source, sink = len(gain), len(gain) + 1
-    flow = max_flow.SimpleMaxFlow()
-    flow.add_arc_with_capacity(source, sink, 0)  # both exist, whatever is gained and lost
-    flow.add_arcs_with_capacity(np.full(len(gains), source), gains, units[gains])
-    flow.add_arcs_with_capacity(
-        losses, np.full(len(losses), sink), np.where(blocked, unlimited, -units)[losses]
-    )
-    flow.add_arcs_with_capacity(tails, heads, np.full(len(tails), unlimited))
-    chosen = np.zeros(len(gain), dtype=np.bool_)
-    if len(gains) and flow.solve(source, sink) == flow.OPTIMAL:
-        nodes = np.array(flow.get_source_side_min_cut(), dtype=np.int64)
-        chosen[nodes[nodes < len(gain)]] = True
-    return chosen
+def _in_units(weight: Any, blocked: Bools) -> Ints:
+    """Return weights as integers, in 2^-50 of their total; what is blocked is out of reach."""
+    units = np.floor(weight * (2.0**50 / max(1.0, float(np.abs(weight).sum())))).astype(np.int64)
+    units[blocked] = 2**51
+    return units
