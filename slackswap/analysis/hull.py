@@ -136,6 +136,7 @@ class _Cuts:
 
 def _in_units(weight: Any, blocked: Bools) -> Ints:
     """Return weights as integers, in 2^-50 of their total; what is blocked is out of reach."""
-    units = np.floor(weight * (2.0**50 / max(1.0, float(np.abs(weight).sum())))).astype(np.int64)
+    scale = 2.0**50 / max(1.0, float(np.abs(weight).sum()))
+    units: Ints = np.floor(weight * scale).astype(np.int64)
     units[blocked] = 2**51
     return units

@@ -372,7 +372,9 @@ def test_the_way_back_is_a_budget_too():
     """Where it is four times slower than the way out, a full share out would stall backward."""
     hardware = replace(load_hardware("a100-80gb"), h2d_bytes_per_s=6 * 10**9)
     problem = Problem(load_profile("gpt2-xl"), hardware, 0.5)
-    gap = solve(problem, "slackswap").evaluation.iteration_ns / lower_bound(problem).value_ns - 1
+    # The Lagrangian bound counts memory at one instant and is loose where the way back is short.
+    least = lower_bound(problem, "lp").value_ns
+    gap = solve(problem, "slackswap").evaluation.iteration_ns / least - 1
     assert gap < 0.01
 
 
