@@ -31,7 +31,7 @@ EXPECTED = {
     "kernel": {"kernel", "kernel-growth"},
     "planning": {"planning", "planning-growth", "planning-chain"},
     "quality": {"quality", "gaps", "gaps-layered", "small", "sensitivity"},
-    "bounds": {"bounds"},
+    "bounds": {"bounds", "bounds-growth"},
     "genetic": {"genetic", "genetic-operators"},
 }
 

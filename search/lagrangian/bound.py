@@ -20,7 +20,7 @@ from slackswap.problem import Problem
 from slackswap.quantities import format_bytes
 from slackswap.result import Phase
 from slackswap.search.lagrangian.instants import Facts
-from slackswap.search.lagrangian.relaxation import Choice, Prices, Relaxation
+from slackswap.search.lagrangian.relaxation import CutChoice, Multipliers, Relaxation
 from slackswap.search.milp.data import EVERY_PLAN, ModelData, Restriction
 from slackswap.search.milp.memory import op_need
 from slackswap.status import Status
@@ -45,13 +45,13 @@ class Certificate:
     ----------
     phase, op : Phase, int
         The instant; see `Instant`.
-    prices : Prices
+    prices : Multipliers
         Exact prices.
     """
 
     phase: Phase
     op: int
-    prices: Prices
+    prices: Multipliers
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON object; prices are integers, in units of 1 / ``one``."""
@@ -68,7 +68,7 @@ class Certificate:
         """Read what `to_dict` returned."""
         return cls(
             Phase(document["phase"]), int(document["op"]),
-            Prices(
+            Multipliers(
                 int(document["one"]), int(document["memory"]),
                 {int(op): int(price) for op, price in document["out"].items()},
                 {int(op): int(price) for op, price in document["back"].items()},
@@ -125,7 +125,7 @@ def lagrangian_bound(
         )
     facts = Facts.of(problem, restriction)
     best, certificate, complete = 0, None, True
-    known: Prices | None = None
+    known: Multipliers | None = None
     for instant in facts.instants():
         relaxation = Relaxation(facts, instant)
         search = PriceSearch(relaxation, beyond_ns=float(best))
@@ -156,7 +156,7 @@ class PriceSearch:
         What is evaluated.
     beyond_ns : float
         A bound beyond computing that is known already; the search ends where it cannot exceed it.
-    best : Prices or None
+    best : Multipliers or None
         The best prices so far.
     best_ns : float
         Their bound on the time beyond computing, not proven.
@@ -166,12 +166,12 @@ class PriceSearch:
 
     relaxation: Relaxation
     beyond_ns: float = 0.0
-    best: Prices | None = None
+    best: Multipliers | None = None
     best_ns: float = -np.inf
     complete: bool = False
     cuts: int = field(default=0, init=False)
 
-    def run(self, deadline: Deadline = NO_DEADLINE, start: Prices | None = None) -> None:
+    def run(self, deadline: Deadline = NO_DEADLINE, start: Multipliers | None = None) -> None:
         """Search until nothing better is to be expected, or time is up."""
         relaxation, instant = self.relaxation, self.relaxation.instant
         graph, problem = relaxation.graph, relaxation.facts.problem
@@ -198,7 +198,7 @@ class PriceSearch:
             assert self.best is not None
             prices = _between(self.best, proposed, step)
 
-    def _first(self, natural: float, start: Prices | None) -> Prices:
+    def _first(self, natural: float, start: Multipliers | None) -> Multipliers:
         """Return prices to begin with: those of another instant, or a guess."""
         relaxation = self.relaxation
         instant = relaxation.instant
@@ -209,10 +209,10 @@ class PriceSearch:
                      if op < relaxation.graph.n_forward and relaxation.window_out_ns(op) >= 0},
                 back={op: price for op, price in start.back.items() if op >= instant.first_due},
             )
-        return Prices(1.0, natural, {0: 0.5} if relaxation.window_out_ns(0) >= 0 else {})
+        return Multipliers(1.0, natural, {0: 0.5} if relaxation.window_out_ns(0) >= 0 else {})
 
 
-def _between(old: Prices, new: Prices, step: float) -> Prices:
+def _between(old: Multipliers, new: Multipliers, step: float) -> Multipliers:
     """Return prices part of the way from old to new ones."""
     def mix(a: float, b: float) -> float:
         return (1 - step) * a + step * b
@@ -222,7 +222,7 @@ def _between(old: Prices, new: Prices, step: float) -> Prices:
         total = sum(rows.values())
         return {op: price / max(1.0, total) for op, price in rows.items()}
 
-    return Prices(
+    return Multipliers(
         1.0, mix(old.memory, new.memory), mixed(old.out, new.out), mixed(old.back, new.back),
         mix(old.host, new.host),
     )
@@ -254,7 +254,7 @@ class _Master:
         self.solver.Maximize(self.estimate)
         self.pieces: list[tuple[Any, _Slopes]] = []
 
-    def add(self, choice: Choice) -> tuple[Prices | None, float]:
+    def add(self, choice: CutChoice) -> tuple[Multipliers | None, float]:
         """Add the piece of a choice; return the prices proposed next, and the estimate in ns."""
         slopes = _Slopes.of(self.relaxation, choice)
         piece = self.solver.Constraint(-self.solver.infinity(), slopes.rerun_ns / self.scale)
@@ -270,7 +270,7 @@ class _Master:
         self._add_row(slopes.back, self.back, self.sum_back, "back")
         if self.solver.Solve() != self.solver.OPTIMAL:
             return None, float("inf")
-        return Prices(
+        return Multipliers(
             1.0, self.memory.solution_value() * self.natural,
             {op: max(0.0, price.solution_value()) for op, price in self.out.items()},
             {op: max(0.0, price.solution_value()) for op, price in self.back.items()},
@@ -302,7 +302,7 @@ class _Slopes:
     back: Any
 
     @classmethod
-    def of(cls, relaxation: Relaxation, choice: Choice) -> _Slopes:
+    def of(cls, relaxation: Relaxation, choice: CutChoice) -> _Slopes:
         facts, instant, graph = relaxation.facts, relaxation.instant, relaxation.graph
         rerun = float(graph.forward_ns[choice.again].sum())
         copied = np.flatnonzero(choice.copied)

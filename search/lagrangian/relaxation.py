@@ -1,6 +1,6 @@
 """The relaxation at one instant for given prices: a minimum cut, in exact arithmetic or in floats.
 
-Prices, all of them at least 0, turn limits into costs: of memory at the instant (a byte), of the
+Multipliers, all of them at least 0, turn limits into costs: of memory at the instant (a byte), of the
 link before it and after it (a nanosecond), of the host (a byte). For every plan, time is at least
 computing, plus what the plan runs again after the instant, plus what compute waits; and the limits
 hold. So with any prices
@@ -30,7 +30,7 @@ _MOST_UNITS = 2**60
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class Multipliers:
     """Multipliers of the relaxed limits, in one unit of `1 / one`.
 
     Attributes
@@ -55,14 +55,14 @@ class Prices:
     back: Mapping[int, Any] = field(default_factory=dict)
     host: Any = 0
 
-    def exact(self, bits: int = 40) -> Prices:
+    def exact(self, bits: int = 40) -> Multipliers:
         """Round to multiples of 2^-`bits`, downwards, so that sums stay within their limits."""
         one = 2**bits
 
         def rounded(value: Any) -> int:
             return max(0, int(Fraction(value) * one / Fraction(self.one)))
 
-        return Prices(
+        return Multipliers(
             one, rounded(self.memory),
             {op: rounded(value) for op, value in self.out.items() if rounded(value)},
             {op: rounded(value) for op, value in self.back.items() if rounded(value)},
@@ -71,13 +71,13 @@ class Prices:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Choice:
+class CutChoice:
     """The best choice at some prices.
 
     Attributes
     ----------
     excess : int or float
-        Lower bound on the time beyond computing, in units of `1 / Prices.one` nanoseconds.
+        Lower bound on the time beyond computing, in units of `1 / Multipliers.one` nanoseconds.
     again : bool[forward ops]
         What runs again after the instant.
     kept, copied : bool[tensors]
@@ -122,7 +122,7 @@ class Relaxation:
         self.tails = np.concatenate([reader, graph.producer[self.nodes]])
         self.heads = node_of[np.concatenate([read, self.nodes])]
 
-    def check(self, prices: Prices) -> None:
+    def check(self, prices: Multipliers) -> None:
         """Refuse prices for which the relaxation says nothing.
 
         Raises
@@ -150,11 +150,11 @@ class Relaxation:
         """Time from the end of a forward op to the instant, if compute never waits."""
         return self.instant.before_ns - int(self.facts.end_ns[op])
 
-    def solve(self, prices: Prices) -> Choice:
+    def solve(self, prices: Multipliers) -> CutChoice:
         """Find the best choice, in floats: quickly, and not proven."""
         return self._solve(prices, np.float64)
 
-    def proven_ns(self, prices: Prices) -> int:
+    def proven_ns(self, prices: Multipliers) -> int:
         """Return a proven lower bound on the time beyond computing, for exact prices.
 
         Integers alone are used: prices in their unit, and node weights rounded down to whole
@@ -173,7 +173,7 @@ class Relaxation:
         choice = self._solve(prices, object)
         return max(0, -int(-choice.excess // prices.one))
 
-    def _solve(self, prices: Prices, number: Any) -> Choice:
+    def _solve(self, prices: Multipliers, number: Any) -> CutChoice:
         facts, instant, graph = self.facts, self.instant, self.graph
         n_forward = graph.n_forward
         nbytes = graph.nbytes.astype(number)
@@ -205,9 +205,9 @@ class Relaxation:
         there = instant.movable.copy()
         there[self.droppable] &= ~again[graph.producer[self.droppable]]
         there[self.nodes[stored & ~again[producer]]] = True
-        return Choice(excess, again, there & ~by_link, there & by_link)
+        return CutChoice(excess, again, there & ~by_link, there & by_link)
 
-    def _link_cost(self, prices: Prices, nbytes: Any, number: Any) -> Any:
+    def _link_cost(self, prices: Multipliers, nbytes: Any, number: Any) -> Any:
         """Cost of bringing each tensor back over the link: the prices of all rows it is in."""
         facts, graph = self.facts, self.graph
         out = np.zeros(graph.n_forward + 1, dtype=number)

@@ -36,7 +36,7 @@ from slackswap.search.lagrangian.bound import (
     lagrangian_bound,
 )
 from slackswap.search.lagrangian.instants import Facts
-from slackswap.search.lagrangian.relaxation import Prices, Relaxation
+from slackswap.search.lagrangian.relaxation import Multipliers, Relaxation
 from slackswap.search.milp.data import Restriction
 from slackswap.status import Status
 
@@ -71,7 +71,7 @@ def test_prices_by_hand():
     # 100 * (1 - 1/2) = 50 ns. Less the room (0 bytes) and 1/2 * 50 ns of link: 50 - 25 = 25.
     facts = Facts.of(Problem(two_tensors(), LINK, 100))
     relaxation = Relaxation(facts, facts.in_backward(0))
-    assert relaxation.proven_ns(Prices(2, 2, {}, {1: 1})) == 25
+    assert relaxation.proven_ns(Multipliers(2, 2, {}, {1: 1})) == 25
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -118,7 +118,7 @@ def test_any_prices_are_valid(seed):
         relaxation = Relaxation(facts, instant)
         outs = [i for i in range(graph.n_forward) if relaxation.window_out_ns(i) >= 0]
         backs = list(range(instant.first_due, graph.n_backward))
-        prices = Prices(
+        prices = Multipliers(
             one, rng.randrange(10 * one),
             {i: rng.randrange(one // 3) for i in rng.sample(outs, min(3, len(outs)))},
             {j: rng.randrange(one // 3) for j in rng.sample(backs, min(3, len(backs)))},
@@ -198,20 +198,20 @@ def test_the_certificate_proves_the_bound_again():
 def test_prices_that_prove_nothing_are_refused():
     problem = Problem(two_tensors(), LINK, 100)
     for prices, reason in (
-        (Prices(2, -1), "negative"),
-        (Prices(2, 1, {}, {1: 3}), "more than 1"),
-        (Prices(2, 1, {0: 3}), "more than 1"),
-        (Prices(2, 1, {}, {0: 1}), "does not start after"),
-        (Prices(2, 1, {7: 1}), "does not end before"),
-        (Prices(2, 1, host=1), "unlimited"),
-        (Prices(1.0, 0.5), "not integers"),
+        (Multipliers(2, -1), "negative"),
+        (Multipliers(2, 1, {}, {1: 3}), "more than 1"),
+        (Multipliers(2, 1, {0: 3}), "more than 1"),
+        (Multipliers(2, 1, {}, {0: 1}), "does not start after"),
+        (Multipliers(2, 1, {7: 1}), "does not end before"),
+        (Multipliers(2, 1, host=1), "unlimited"),
+        (Multipliers(1.0, 0.5), "not integers"),
     ):
         with pytest.raises(ValueError, match=reason):
             evaluate_certificate(problem, Certificate(Phase.BACKWARD, 0, prices))
 
 
 def test_exact_prices_are_rounded_down():
-    exact = Prices(1.0, 1 / 3, {0: 0.1, 1: 0.9}, {2: 2**-60}).exact()
+    exact = Multipliers(1.0, 1 / 3, {0: 0.1, 1: 0.9}, {2: 2**-60}).exact()
     assert Fraction(exact.memory, exact.one) <= Fraction(1, 3)
     assert sum(exact.out.values()) <= exact.one
     assert exact.back == {}  # rounded to nothing
