@@ -1,11 +1,11 @@
-"""The relaxation at one instant for given prices: a minimum cut, in exact arithmetic or in floats.
+"""The relaxation at one instant for given multipliers: a minimum cut, in integers or in floats.
 
-Multipliers, all of them at least 0, turn limits into costs: of memory at the instant (a byte), of the
-link before it and after it (a nanosecond), of the host (a byte). For every plan, time is at least
-computing, plus what the plan runs again after the instant, plus what compute waits; and the limits
-hold. So with any prices
+Multipliers, all of them at least 0, turn limits into costs: of memory at the instant (a byte), of
+the link before it and after it (a nanosecond), of the host (a byte). For every plan, time is at
+least computing, plus what the plan runs again after the instant, plus what compute waits; and the
+limits hold. So with any multipliers
 
-    time >= computing + least over plans of (runs again + priced use) - priced limits,
+    time >= computing + least over plans of (runs again + multiplied use) - multiplied limits,
 
 and the least over plans is at least the least over all choices, tensor by tensor, of what
 `Instant` says must happen to it. `docs/lower-bounds.md` has the argument in full.
