@@ -51,6 +51,7 @@ def compare_command(
     from slackswap.cli.judged import (
         bound_beside,
         check_seconds,
+        classes_beside,
         least_beside,
         least_lines,
         method_of,
@@ -73,17 +74,22 @@ def compare_command(
             progress(f"planner {number} of {len(names)}: {name} ...")
             answers.append(_ask(problem, name, seed, time_limit, found, why_not))
         answers = ranked(answers)
+        classes = classes_beside(problem) if found is not None else None
         least = None
         if not answers[0].fits:
             progress("looking for the least budget that works ...")
             least = least_beside(problem)
     if as_json:
         document = _document(answers)
+        document["ceilings"] = classes
         if not answers[0].fits:
             document["least_budget"] = least and least.to_dict()
         print_json(document)
     else:
-        _print(problem, answers, [*_bound_lines(found, why_not), *least_lines(least)])
+        ceilings = _class_lines(classes) if classes else []
+        _print(
+            problem, answers, [*_bound_lines(found, why_not), *ceilings, *least_lines(least)]
+        )
     if not answers[0].fits:
         raise typer.Exit(3)
 
@@ -134,6 +140,17 @@ def _bound_lines(bound: Bound | None, why_not: str) -> list[tuple[str, str]]:
     if bound is not None:
         return [("bound", bound_line(bound))]
     return [("bound", f"none: {why_not}")] if why_not else []
+
+
+def _class_lines(ceilings: dict[str, float | None]) -> list[tuple[str, str]]:
+    """Say how far plans that only swap, and plans that only recompute, can get."""
+    from slackswap.cli.scores import percent
+
+    lines = []
+    for name, label in (("swap_only", "swapping alone"), ("recompute_only", "recomputing alone")):
+        ceiling = ceilings[name]
+        lines.append((label, "no plan fits" if ceiling is None else f"at most {percent(ceiling)}"))
+    return lines
 
 
 def _print(

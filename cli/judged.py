@@ -64,6 +64,16 @@ def bound_beside(problem: Problem, method: str | None) -> tuple[Bound | None, st
         return None, str(error)
 
 
+def classes_beside(problem: Problem) -> dict[str, float | None] | None:
+    """Return the highest throughput by class of plans; None inside for a class that cannot fit."""
+    from slackswap.search.bounds import class_ceilings
+
+    try:
+        return class_ceilings(problem, time_limit=BESIDE_S).throughput(problem.profile.duration_ns)
+    except SlackSwapError:
+        return None
+
+
 def least_beside(problem: Problem) -> LeastBudget | None:
     """Return the least budget that works, for an answer that says no; None if it was not found."""
     from slackswap.search.feasibility import least_budget

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -28,6 +28,7 @@ from slackswap import (
     simulate,
     solve,
 )
+from slackswap.bound import status_with_gap
 
 LINK = Hardware("toy", 10**9, 10**9)
 
@@ -94,6 +95,22 @@ def test_a_gap_is_relative_to_the_bound():
     assert solution.status is Status.FEASIBLE
     assert solution.gap == pytest.approx(0.25)
     assert solution.gap_to(None) is None
+
+
+def test_a_bound_that_excludes_gated_plans_says_nothing_of_them():
+    solution = solve(a_problem(), Scripted, bound_ns=30)
+    gated = replace(solution, plan=replace(solution.plan, offload_barriers=(0,)))
+    plain = replace(solution.bound, gated=False)
+    assert solution.gap_to(plain) == 0
+    assert gated.gap_to(plain) is None
+    assert gated.gap_to(solution.bound) == 0
+
+
+def test_only_a_feasible_plan_that_meets_its_bound_becomes_optimal():
+    assert status_with_gap(Status.FEASIBLE, 0.0) is Status.OPTIMAL
+    assert status_with_gap(Status.FEASIBLE, 1e-9) is Status.FEASIBLE
+    assert status_with_gap(Status.FEASIBLE, None) is Status.FEASIBLE
+    assert status_with_gap(Status.TIMEOUT, 0.0) is Status.TIMEOUT
 
 
 def test_a_bound_above_the_plans_own_time_is_refused():

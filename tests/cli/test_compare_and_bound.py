@@ -26,10 +26,21 @@ def test_planners_are_ranked_by_time(here, cli):
     assert not results[-1]["feasible"]
     assert results[-1]["status"] == "infeasible"
     assert results[-1]["reason"]
-    best = {key: value for key, value in document.items() if key != "results"}
+    best = {key: value for key, value in document.items() if key not in ("results", "ceilings")}
     assert best == results[0]
     assert {row["bound_ns"] for row in results} == {document["bound_ns"]}
     assert all(row["gap"] >= 0 for row in results if row["feasible"])
+
+
+def test_ceilings_by_class_stand_beside_the_bound(here, cli):
+    document = cli("compare", "small.json", "-b", "60%", "-p", "slackswap", "--json").json
+    ceilings, best = document["ceilings"], document["throughput"]
+    assert set(ceilings) == {"swap_only", "recompute_only", "every_plan"}
+    assert ceilings["every_plan"] >= best
+    assert all(value is None or value <= ceilings["every_plan"] for value in ceilings.values())
+    out = cli("compare", "small.json", "-b", "60%", "-p", "slackswap").out
+    assert "swapping alone" in out
+    assert "recomputing alone" in out
 
 
 def test_the_table_says_the_same_in_a_hundred_columns(here, cli):
