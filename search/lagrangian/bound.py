@@ -78,16 +78,22 @@ class Certificate:
 
 
 def evaluate_certificate(
-    problem: Problem, certificate: Certificate, restriction: Restriction = EVERY_PLAN
+    problem: Problem,
+    certificate: Certificate,
+    restriction: Restriction = EVERY_PLAN,
+    *,
+    free: bool = False,
 ) -> int:
     """Return the lower bound in nanoseconds that a certificate proves, in exact arithmetic.
+
+    `restriction` and `free` are those that the bound was proven for; see `lagrangian_bound`.
 
     Raises
     ------
     ValueError
         When its prices prove nothing; see `Relaxation.check`.
     """
-    facts = Facts.of(problem, restriction)
+    facts = Facts.of(problem, restriction, free=free)
     relaxation = Relaxation(facts, facts.at(certificate.phase, certificate.op))
     return problem.profile.duration_ns + relaxation.proven_ns(certificate.prices)
 
@@ -96,6 +102,7 @@ def lagrangian_bound(
     problem: Problem,
     restriction: Restriction = EVERY_PLAN,
     *,
+    free: bool = False,
     deadline: Deadline = NO_DEADLINE,
 ) -> Bound:
     """Bound the time of every plan by Lagrangian relaxation.
@@ -106,6 +113,10 @@ def lagrangian_bound(
         Profile, hardware and budget.
     restriction : Restriction
         Bound only plans that do not swap, or do not recompute saved tensors.
+    free : bool
+        Bound plans of the free language of ``docs/lower-bounds.md`` too: tensors may be split, and
+        their parts moved at any time. Without it the bound is higher; it holds for every plan that
+        the simulator accepts, and for those that split tensors or move them outside of their uses.
     deadline : Deadline
         What is proven by then is returned.
 
@@ -116,14 +127,14 @@ def lagrangian_bound(
         whatever the plan, `feasible` when the search for prices was cut short.
     """
     started, computing = time.perf_counter(), problem.profile.duration_ns
-    need = op_need(ModelData.of(problem, restriction)).nbytes
+    facts = Facts.of(problem, restriction, free=free)
+    need = facts.least_bytes() if free else op_need(ModelData.of(problem, restriction)).nbytes
     if need > problem.budget_bytes:
         return Bound(
             computing, BoundMethod.LAGRANGIAN, status=Status.INFEASIBLE,
             runtime_s=time.perf_counter() - started,
             note=f"no plan fits: at least {format_bytes(need)} are needed",
         )
-    facts = Facts.of(problem, restriction)
     best, certificate, complete = 0, None, True
     known: Multipliers | None = None
     for instant in facts.instants():
@@ -310,10 +321,9 @@ class _Slopes:
         np.add.at(out, graph.producer[copied], facts.out_ns[copied].astype(np.float64))
         out = np.cumsum(out[::-1])[::-1] - (instant.before_ns - facts.end_ns)
         out[facts.end_ns > instant.before_ns] = -np.inf
-        back = np.zeros(graph.n_backward)
-        due = copied[instant.movable[copied]]
-        np.add.at(back, instant.due[due], facts.back_ns[due].astype(np.float64))
-        back = np.cumsum(back) - (instant.after_ns + rerun)
+        back = np.zeros(graph.n_backward + 1)
+        np.add.at(back, instant.due[copied], facts.back_ns[copied].astype(np.float64))
+        back = np.cumsum(back[:-1]) - (instant.after_ns + rerun)
         back[: instant.first_due] = -np.inf
         host = facts.problem.hardware.host_bytes
         return cls(

@@ -77,6 +77,9 @@ class Facts:
         down, a part of a tensor takes at least that part of it.)
     end_ns : int64[forward ops]
         When each forward op ends if compute never waits.
+    free : bool
+        Whether plans are covered that the simulator has no words for: that move a tensor between
+        two reads in the same pass, or copy back in the forward pass.
     """
 
     problem: Problem
@@ -86,13 +89,17 @@ class Facts:
     out_ns: Ints
     back_ns: Ints
     end_ns: Ints
+    free: bool = False
 
     @classmethod
-    def of(cls, problem: Problem, restriction: Restriction = EVERY_PLAN) -> Facts:
+    def of(
+        cls, problem: Problem, restriction: Restriction = EVERY_PLAN, *, free: bool = False
+    ) -> Facts:
         """Read a problem; `restriction` bounds only plans that do not swap or not recompute."""
         scorer, graph = Scorer(problem), problem.profile.graph
         may_swap = scorer.allowed[:, SWAP] & ~graph.is_input & restriction.allow_swap
-        may_recompute = (
+        # The default of an intermediate, to be dropped, is open to it whatever its `allowed`.
+        may_recompute = graph.is_intermediate | (
             scorer.allowed[:, RECOMPUTE] & graph.is_saved & restriction.allow_recompute
         )
         hardware = problem.hardware
@@ -104,7 +111,7 @@ class Facts:
             for rate in (hardware.d2h_bytes_per_s, hardware.h2d_bytes_per_s)
         )
         return cls(
-            problem, graph, may_swap, may_recompute, out, back, np.cumsum(graph.forward_ns)
+            problem, graph, may_swap, may_recompute, out, back, np.cumsum(graph.forward_ns), free
         )
 
     def instants(self) -> Iterator[Instant]:
@@ -156,22 +163,43 @@ class Facts:
     def in_forward(self, op: int) -> Instant:
         """Return the instant at which a forward op starts; `n_forward` is the turn."""
         graph = self.graph
-        past = ~graph.is_input & (graph.producer < op) & (graph.last_forward_use < op)
+        in_use = (graph.producer <= op) & (graph.last_forward_use >= op) & ~graph.is_input
+        if self.free and op < graph.n_forward:
+            in_use[:] = False
+            in_use[graph.forward_reads[op]] = in_use[graph.forward_writes[op]] = True
+            in_use &= ~graph.is_input
+        past = ~graph.is_input & (graph.producer < op) & ~in_use
+        # Read again by a later forward op, so needed whatever the plan (with `free` alone).
+        awaited = past & (graph.last_forward_use > op)
+        to_turn = int(graph.forward_ns[op:].sum()) if self.free else 0
         needed = graph.input_bytes
         if op < graph.n_forward:
-            in_use = (graph.producer <= op) & (graph.last_forward_use >= op) & ~graph.is_input
             needed += int(graph.nbytes[in_use].sum()) + int(graph.forward_workspace[op])
         return Instant(
             phase=Phase.FORWARD,
             op=op,
             room_bytes=self._room(needed),
-            movable=graph.is_saved & past,
-            storable=graph.is_intermediate & past,
-            due=np.where(graph.is_saved & past, graph.first_backward_read, graph.n_backward),
+            movable=(graph.is_saved | awaited) & past,
+            storable=graph.is_intermediate & past & ~awaited,
             before_ns=int(graph.forward_ns[:op].sum()),
-            after_ns=np.concatenate([[0], np.cumsum(graph.backward_ns)])[: graph.n_backward],
+            after_ns=to_turn
+            + np.concatenate([[0], np.cumsum(graph.backward_ns)])[: graph.n_backward],
             first_due=0,
+            due=np.where(graph.is_saved & past, graph.first_backward_read, graph.n_backward),
         )
+
+    def least_bytes(self) -> int:
+        """Return what some op needs by itself if tensors may move between any two reads."""
+        graph, most = self.graph, 0
+        for reads, own in (
+            (graph.forward_reads, graph.forward_workspace + graph.forward_write_bytes),
+            (graph.backward_reads, graph.backward_workspace),
+        ):
+            needed = own.copy()
+            items = reads.items
+            np.add.at(needed, reads.owners(), np.where(graph.is_input, 0, graph.nbytes)[items])
+            most = max(most, int(needed.max(initial=0)))
+        return graph.input_bytes + most
 
     def at(self, phase: Phase, op: int) -> Instant:
         """Return the instant of an op of either pass."""
