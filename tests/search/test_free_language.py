@@ -16,7 +16,7 @@ from slackswap.search.lagrangian.bound import (
     lagrangian_bound,
 )
 from slackswap.search.lagrangian.instants import Facts
-from slackswap.search.lagrangian.relaxation import Prices, Relaxation
+from slackswap.search.lagrangian.relaxation import Multipliers, Relaxation
 from slackswap.status import Status
 
 LINK = Hardware("link", 10**9, 10**9)  # a byte a nanosecond, each way
@@ -95,7 +95,7 @@ def test_no_free_plan_is_faster_whatever_the_instant_and_prices(seed):
         outs = [i for i in range(graph.n_forward) if relaxation.window_out_ns(i) >= 0]
         backs = range(instant.first_due, graph.n_backward)
         tried += [
-            Prices(one, rng.randrange(4 * one), {i: rng.randrange(one // 3) for i in outs},
+            Multipliers(one, rng.randrange(4 * one), {i: rng.randrange(one // 3) for i in outs},
                    {j: rng.randrange(one // 3) for j in backs})
             for _ in range(5)
         ]
