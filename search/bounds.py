@@ -27,8 +27,8 @@ from slackswap.search.milp.model import PlanModel, build_model
 from slackswap.search.milp.plans import hint_of
 from slackswap.search.milp.solve import (
     SOLVER_TOLERANCE,
-    Answer,
     Basis,
+    SolverAnswer,
     SolverName,
     solve_with_fallback,
 )
@@ -262,7 +262,7 @@ def _memory_prices(model: PlanModel, duals: Floats) -> Floats:
 
 def _relaxation(
     model: PlanModel, solver: SolverName | None, time_limit: float | None, basis: Basis | None
-) -> tuple[Bound, Answer | None]:
+) -> tuple[Bound, SolverAnswer | None]:
     need = op_need(model.data)
     if need.nbytes > model.data.problem.budget_bytes:
         return _infeasible(model, None, need.nbytes), None
@@ -297,7 +297,7 @@ def integer_bound(
     relative_gap: float = 1e-3,
     seed: int = 0,
     hint: Floats | None = None,
-) -> tuple[Bound, Answer | None]:
+) -> tuple[Bound, SolverAnswer | None]:
     """Bound by the MILP, as the solver reports it, never below the LP bound.
 
     Parameters
@@ -315,7 +315,7 @@ def integer_bound(
     -------
     bound : Bound
         The bound.
-    answer : Answer or None
+    answer : SolverAnswer or None
         What the solver said, with its solution if it has one; None when it failed.
     """
     try:
@@ -354,7 +354,7 @@ def _rule_hint(model: PlanModel) -> Floats | None:
     return hint_of(model, Scorer(data.problem).encode(plan))
 
 
-def _confirmed(model: PlanModel, answer: Answer) -> Bound:
+def _confirmed(model: PlanModel, answer: SolverAnswer) -> Bound:
     """Check in exact arithmetic what a solver calls infeasible, and say by how much it is."""
     data, budget = model.data, model.data.problem.budget_bytes
     needed = necessary_budget(
@@ -373,7 +373,7 @@ def _confirmed(model: PlanModel, answer: Answer) -> Bound:
     )
 
 
-def _infeasible(model: PlanModel, answer: Answer | None, needed: int) -> Bound:
+def _infeasible(model: PlanModel, answer: SolverAnswer | None, needed: int) -> Bound:
     return Bound(
         value_ns=model.compute_ns,
         method=BoundMethod.LP,

@@ -40,7 +40,7 @@ from slackswap.problem import Problem
 from slackswap.search.bounds import integer_bound, tightened
 from slackswap.search.milp.data import Restriction
 from slackswap.search.milp.model import PlanModel
-from slackswap.search.milp.solve import Answer
+from slackswap.search.milp.solve import SolverAnswer
 from slackswap.status import Status
 
 _RECOMPUTE_ONLY = Restriction(allow_swap=False)
@@ -156,7 +156,7 @@ def _hint(model: PlanModel, codes: Codes) -> NDArray[np.float64]:
     return hint
 
 
-def _codes(scorer: Scorer, model: PlanModel, answer: Answer) -> Codes:
+def _codes(scorer: Scorer, model: PlanModel, answer: SolverAnswer) -> Codes:
     """Return the plan of a solution: dropped or kept, intermediates included."""
     assert answer.x is not None
     dropped = answer.x[model.variables.drop] > 0.5

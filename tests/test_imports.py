@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -211,3 +212,90 @@ def test_a_plan_needs_neither_torch_nor_pandas_nor_plotly():
         "if name in sys.modules]))"
     )
     assert loaded == []
+
+
+#: Import strings that may point upwards: the registry's table of planners, and what looks the
+#: HTML renderer up. (Public names stand in ``__init__.pyi``, which imports nothing at run time.)
+UPWARD_STRINGS = {"slackswap.registry", "slackswap.display", "slackswap.__main__"}
+
+
+def import_strings(name: str) -> Iterator[tuple[int, str]]:
+    """Line and module of every string in a module that names one of ours."""
+    for node in ast.walk(ast.parse(SOURCES[name].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if not re.fullmatch(r"slackswap(\.\w+)+(:\w+)?", node.value):
+                continue
+            target = node.value.partition(":")[0]
+            while target and target not in SOURCES:
+                target = target.rpartition(".")[0]
+            if target and target != "slackswap":
+                yield node.lineno, target
+
+
+@pytest.mark.parametrize("name", sorted(set(SOURCES) - UPWARD_STRINGS))
+def test_import_strings_run_one_way_too(name):
+    own = room_of(name)
+    for line, target in import_strings(name):
+        room = room_of(target)
+        assert room == own or FLOOR_OF[room] < FLOOR_OF[own], f"{SOURCES[name]}:{line}: {target}"
+
+
+def runtime_imports(name: str) -> set[str]:
+    """Modules of ours that a module imports when it runs, late imports included."""
+    tree = ast.parse(SOURCES[name].read_text(encoding="utf-8"))
+    skipped = {
+        node for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in ast.walk(block)
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if node in skipped or not isinstance(node, ast.ImportFrom) or not node.module:
+            continue
+        for alias in node.names:
+            whole = f"{node.module}.{alias.name}"
+            target = whole if whole in SOURCES else node.module
+            if target in SOURCES and target != name:
+                found.add(target)
+    return found
+
+
+def test_there_are_no_circles():
+    graph = {name: runtime_imports(name) for name in SOURCES}
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, " -> ".join((*path[path.index(name):], name))
+        if name not in done:
+            for target in sorted(graph[name]):
+                visit(target, (*path, name))
+            done.add(name)
+
+    for name in sorted(graph):
+        visit(name, ())
+
+
+def test_every_file_of_planners_registers_a_planner():
+    from slackswap.registry import BUILT_IN
+
+    registered = {target.partition(":")[0] for target in BUILT_IN.values()}
+    files = {f"slackswap.planners.{path.stem}" for path in (ROOT / "planners").glob("*.py")}
+    assert files - registered == {"slackswap.planners.__init__"}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_no_private_name_crosses_a_module(name):
+    for node in ast.walk(ast.parse(SOURCES[name].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("slackswap"):
+            for alias in node.names:
+                private = alias.name.startswith("_") and not alias.name.startswith("__")
+                assert not private, f"{SOURCES[name]}:{node.lineno} imports {alias.name}"
+
+
+def test_public_class_names_are_unique():
+    homes: dict[str, list[str]] = {}
+    for name, path in SOURCES.items():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(name)
+    assert {name: places for name, places in homes.items() if len(places) > 1} == {}

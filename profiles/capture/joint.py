@@ -174,7 +174,7 @@ def _read_roles(module: fx.GraphModule) -> JointGraph:
                 updates.append((buffers[mutated.target], value))
         elif loss is None:
             loss = value
-    assert loss is not None  # Step returns exactly one tensor
+    assert loss is not None  # TrainingStep returns exactly one tensor
     return JointGraph(
         module=module,
         static_inputs=tuple(static),
@@ -245,7 +245,7 @@ def _paths(module: fx.GraphModule) -> dict[fx.Node, str]:
 
 
 def module_path(path: str) -> str:
-    """Path of a module within the user's model: without the prefix that `Step` adds."""
+    """Path of a module within the user's model: without the prefix that `TrainingStep` adds."""
     parts = path.split(".")
     return ".".join(parts[2:]) if parts[0] == "step" else path
 

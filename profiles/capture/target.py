@@ -28,7 +28,7 @@ _RETURNS = (
 )
 
 
-class Step(nn.Module):  # type: ignore[misc]  # PyTorch is not type-checked
+class TrainingStep(nn.Module):  # type: ignore[misc]  # PyTorch is not type-checked
     """The forward pass of one training step: example tensors in, a scalar loss out.
 
     Parameters
@@ -112,14 +112,14 @@ class Subject:
     ----------
     name : str
         The target as it was given, for people.
-    step : Step
+    step : TrainingStep
         Module whose forward pass gives the loss.
     tensors : tuple of torch.Tensor
         Its example inputs.
     """
 
     name: str
-    step: Step
+    step: TrainingStep
     tensors: tuple[torch.Tensor, ...]
 
     def static_tensors(self) -> Iterator[torch.Tensor]:
@@ -206,7 +206,7 @@ def make_subject(build: Build, name: str, device: torch.device) -> Subject:
     modules = [function] if isinstance(function, nn.Module) else _modules_of(function)
     arguments = _arguments(inputs)
     check_plain(function, modules, pytree.tree_leaves(arguments), name)
-    step = Step(function, modules, arguments)
+    step = TrainingStep(function, modules, arguments)
     subject = Subject(name, step, tuple(step.tensors))
     if not any(parameter.requires_grad for parameter in step.parameters()):
         raise SlackSwapError(

@@ -53,7 +53,7 @@ class Basis:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answer:
+class SolverAnswer:
     """What a solver said, in the model's units.
 
     Attributes
@@ -98,7 +98,7 @@ def solve_linear(
     seed: int = 0,
     hint: Floats | None = None,
     basis: Basis | None = None,
-) -> Answer:
+) -> SolverAnswer:
     """Solve a model.
 
     Parameters
@@ -155,7 +155,7 @@ def solve_linear(
 
 def solve_with_fallback(
     model: LinearModel, solvers: Sequence[SolverName], **options: Any
-) -> Answer:
+) -> SolverAnswer:
     """Ask solvers in turn until one answers; a fallback stands in the answer's note.
 
     Raises
@@ -190,7 +190,7 @@ def own_message(error: BaseException) -> str:
 
 def _answer(
     mathopt: Any, model: LinearModel, solver: SolverName, result: Any, runtime_s: float
-) -> Answer:
+) -> SolverAnswer:
     reason, limit = result.termination.reason, mathopt.TerminationReason
     found = result.has_primal_feasible_solution()
     if reason == limit.OPTIMAL:
@@ -205,7 +205,7 @@ def _answer(
             where="solver", fix="try another solver",
         )
     bounds = result.termination.objective_bounds
-    return Answer(
+    return SolverAnswer(
         solver=solver,
         status=status,
         objective=float(bounds.primal_bound) if found else None,

@@ -24,7 +24,7 @@ from slackswap.search.enumeration import enumerate_plans
 from slackswap.search.milp import solve as solving
 from slackswap.search.milp.model import build_model
 from slackswap.search.milp.plans import codes_of, hint_of
-from slackswap.search.milp.solve import Answer, SolverName, solve_linear
+from slackswap.search.milp.solve import SolverAnswer, SolverName, solve_linear
 from slackswap.search.milp_planner import MilpPlanner
 
 seeds = st.integers(0, 2**32)
@@ -192,7 +192,9 @@ def test_a_solvers_bound_without_a_solution_is_kept(monkeypatch):
     proven = model.compute_ns + 29.5
 
     def stopped(linear, solvers, **options):
-        return Answer(SolverName.SCIP, Status.TIMEOUT, None, proven / model.ns, None, None, None, 1)
+        return SolverAnswer(
+            SolverName.SCIP, Status.TIMEOUT, None, proven / model.ns, None, None, None, 1
+        )
 
     monkeypatch.setattr(bounds, "solve_with_fallback", stopped)
     bound, answer = integer_bound(model, weak)
