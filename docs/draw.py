@@ -28,7 +28,7 @@ from slackswap import (
     solve,
 )
 from slackswap.cost_model.schedule import backward_schedule, resolve_actions
-from slackswap.evaluation.comparison.timeline_svg import Run, timeline_drawing
+from slackswap.evaluation.comparison.timeline_svg import TimelineRun, timeline_drawing
 from slackswap.evaluation.report.palette import (
     BLUE,
     GREEN,
@@ -88,7 +88,7 @@ def draw_streams() -> Drawing:
     return timeline_drawing(
         problem,
         [
-            Run(f"{title}: {format_ns(score.iteration_ns or 0)}, "
+            TimelineRun(f"{title}: {format_ns(score.iteration_ns or 0)}, "
                 f"peak {format_bytes(score.peak_bytes or 0)}", score)
             for title, score in zip(titles, scores, strict=True)
         ],
@@ -344,7 +344,7 @@ def draw_comparison() -> Drawing:
         plan = solve(problem, planner).plan
         assert plan is not None
         score = simulate(problem, plan, timeline=True)
-        runs.append(Run(f"{title}: {format_ns(score.iteration_ns or 0)}, "
+        runs.append(TimelineRun(f"{title}: {format_ns(score.iteration_ns or 0)}, "
                         f"{score.throughput:.1%} of the throughput without a limit", score))
     return timeline_drawing(problem, runs, hints=False)
 

@@ -70,7 +70,7 @@ class Stage(NamedTuple):
     droppable: bool = True
 
 
-class Choice(NamedTuple):
+class ChainChoice(NamedTuple):
     """What happens to stages `start` .. `stop` - 1.
 
     Attributes
@@ -148,7 +148,7 @@ class Pofo:
 
 
 def own_cost(
-    stages: Sequence[Stage], choices: Sequence[Choice], memory: int, rates: tuple[int, int]
+    stages: Sequence[Stage], choices: Sequence[ChainChoice], memory: int, rates: tuple[int, int]
 ) -> float:
     """Return the time that choices add by the rule's own cost; infinite where they do not fit.
 
@@ -156,7 +156,7 @@ def own_cost(
     ----------
     stages : sequence of Stage
         The chain.
-    choices : sequence of Choice
+    choices : sequence of ChainChoice
         One after the other, covering it.
     memory : int
         Bytes for what the stages save, and their scratch.
@@ -175,7 +175,7 @@ def own_cost(
 
 def solve_chain(
     stages: Sequence[Stage], memory: int, rates: tuple[int, int], *, slots: int = 250
-) -> tuple[float, list[Choice]] | None:
+) -> tuple[float, list[ChainChoice]] | None:
     """Return the least own cost and the choices that have it; None if nothing fits.
 
     Exact where bytes come in whole slots, as when `memory` and all that is moved are no more than
@@ -189,7 +189,7 @@ def solve_chain(
     # Entry (m, k): least time so far with m slots of memory taken and k moved.
     tables: list[Any] = [np.full((width, depth), inf) for _ in range(len(stages) + 1)]
     sources: list[Any] = [np.full((width, depth), -1, dtype=np.int64) for _ in tables]
-    ways: list[list[tuple[Choice, int, int]]] = [[] for _ in tables]
+    ways: list[list[tuple[ChainChoice, int, int]]] = [[] for _ in tables]
     tables[0][0, 0] = 0
     for start in range(len(stages)):
         if not np.isfinite(tables[start]).any():
@@ -221,18 +221,18 @@ def solve_chain(
     return cost, choices[::-1]
 
 
-def _choices(stages: Sequence[Stage], start: int) -> list[Choice]:
+def _choices(stages: Sequence[Stage], start: int) -> list[ChainChoice]:
     """Return the choices that may begin at a stage."""
     last = len(stages) - 1
     found = [
-        Choice(start, start + 1, inner, result)
+        ChainChoice(start, start + 1, inner, result)
         for inner in ("keep", "offload")
         for result in ("keep", "offload")
     ]
     for stop in range(start + 1, last + 1):
         if not stages[stop - 1].droppable:
             break
-        found += [Choice(start, stop, "drop", result) for result in ("keep", "offload")]
+        found += [ChainChoice(start, stop, "drop", result) for result in ("keep", "offload")]
     return found
 
 
@@ -299,7 +299,7 @@ class Chain:
             bool(graph.recomputable[list(layer.forward)].all()),
         )
 
-    def codes(self, choices: Sequence[Choice]) -> Codes:
+    def codes(self, choices: Sequence[ChainChoice]) -> Codes:
         """Return the plan of choices."""
         graph, codes = self.scorer.graph, self.scorer.default.copy()
         kept: list[Ints] = []

@@ -23,6 +23,19 @@ from slackswap.result import Evaluation, EventKind
 
 _NUMBER = re.compile(r"\d+")
 
+#: Rows of `PlanComparison.summary`: label, field of `Evaluation`, unit.
+FIGURES: tuple[tuple[str, str, str], ...] = (
+    ("iteration", "iteration_ns", "ns"),
+    ("throughput", "throughput", "share"),
+    ("stall, forward", "stall_forward_ns", "ns"),
+    ("stall, backward", "stall_backward_ns", "ns"),
+    ("recompute", "recompute_ns", "ns"),
+    ("peak", "peak_bytes", "bytes"),
+    ("copied each way", "offloaded_bytes", "bytes"),
+    ("link to host busy", "d2h_utilisation", "share"),
+    ("link to device busy", "h2d_utilisation", "share"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:

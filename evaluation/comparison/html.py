@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from slackswap.evaluation.comparison.differences import Change, StallShift
+from slackswap.evaluation.comparison.differences import FIGURES, Change, StallShift
 from slackswap.quantities import format_bytes, format_ns
 
 if TYPE_CHECKING:
@@ -88,8 +88,6 @@ def _title(comparison: PlanComparison) -> str:
 
 
 def _summary(comparison: PlanComparison) -> str:
-    from slackswap.evaluation.comparison.plans import FIGURES
-
     rows = []
     for label, field, unit in FIGURES:
         first, second = (getattr(evaluation, field) for evaluation in comparison.evaluations)

@@ -11,6 +11,7 @@ from slackswap import files
 from slackswap.cost_model.engine import simulate
 from slackswap.errors import InvalidFile, InvalidPlan
 from slackswap.evaluation.comparison.differences import (
+    FIGURES,
     Change,
     StallShift,
     diff_by_role,
@@ -28,20 +29,6 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from slackswap.evaluation.report.svg import Drawing
-
-#: Rows of `PlanComparison.summary`: label, field of `Evaluation`, unit.
-FIGURES: tuple[tuple[str, str, str], ...] = (
-    ("iteration", "iteration_ns", "ns"),
-    ("throughput", "throughput", "share"),
-    ("stall, forward", "stall_forward_ns", "ns"),
-    ("stall, backward", "stall_backward_ns", "ns"),
-    ("recompute", "recompute_ns", "ns"),
-    ("peak", "peak_bytes", "bytes"),
-    ("copied each way", "offloaded_bytes", "bytes"),
-    ("link to host busy", "d2h_utilisation", "share"),
-    ("link to device busy", "h2d_utilisation", "share"),
-)
-
 
 def compare(
     plan_a: Plan | Solution,
@@ -229,10 +216,10 @@ class PlanComparison:
         return comparison_html(self, picture=self.svg())
 
     def _drawing(self) -> Drawing:
-        from slackswap.evaluation.comparison.timeline_svg import Run, timeline_drawing
+        from slackswap.evaluation.comparison.timeline_svg import TimelineRun, timeline_drawing
 
         runs = [
-            Run(f"{name}: {_verdict(evaluation)}", evaluation)
+            TimelineRun(f"{name}: {_verdict(evaluation)}", evaluation)
             for name, evaluation in zip(self.names, self.evaluations, strict=True)
         ]
         return timeline_drawing(self.problem, runs)

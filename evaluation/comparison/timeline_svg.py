@@ -25,7 +25,7 @@ _SEEN = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TimelineRun:
     """One iteration to draw.
 
     Attributes
@@ -41,7 +41,7 @@ class Run:
 
 
 def timeline_drawing(
-    problem: Problem, runs: Sequence[Run], *, width: float = 920.0, names: bool = False,
+    problem: Problem, runs: Sequence[TimelineRun], *, width: float = 920.0, names: bool = False,
     hints: bool = True,
 ) -> Drawing:
     """Draw iterations of one problem below each other, on one scale of time.
@@ -50,7 +50,7 @@ def timeline_drawing(
     ----------
     problem : Problem
         Tells layers and the budget.
-    runs : sequence of Run
+    runs : sequence of TimelineRun
         Top to bottom.
     width : float
         In pixels.
@@ -114,7 +114,7 @@ def _draw_lanes(
 _DARK = {EventKind.FORWARD, EventKind.STALL, EventKind.OFFLOAD}
 
 
-def _most_bytes(problem: Problem, runs: Sequence[Run]) -> int:
+def _most_bytes(problem: Problem, runs: Sequence[TimelineRun]) -> int:
     levels = [level for run in runs for _, level in run.evaluation.memory_curve or ()]
     most = max([1, *levels])
     return max(most, problem.budget_bytes) if problem.is_limited else most

@@ -45,7 +45,7 @@ _HALF = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class MenuEntry:
     """One entry of a menu: which figure it shows."""
 
     group: str
@@ -120,7 +120,7 @@ def _problem_figures(plans: pd.DataFrame, drawings: dict[str, str]) -> list[dict
     return found
 
 
-def _budget_figures(plans: pd.DataFrame, drawings: dict[str, str]) -> list[Choice]:
+def _budget_figures(plans: pd.DataFrame, drawings: dict[str, str]) -> list[MenuEntry]:
     found = []
     plain = plans[plans["variant"] == ""]
     solved = plain[plain["solved"]]
@@ -131,11 +131,11 @@ def _budget_figures(plans: pd.DataFrame, drawings: dict[str, str]) -> list[Choic
             continue
         name = f"budgets-{number}"
         drawings[name] = pack_figure(figures.budget_figure(rows))
-        found.append(Choice("", f"{profile} on {hardware}", name))
+        found.append(MenuEntry("", f"{profile} on {hardware}", name))
     return found
 
 
-def _map_figures(plans: pd.DataFrame, drawings: dict[str, str]) -> list[Choice]:
+def _map_figures(plans: pd.DataFrame, drawings: dict[str, str]) -> list[MenuEntry]:
     """Draw one map for each profile that was planned on several kinds of hardware."""
     found = []
     solved = plans[(plans["variant"] == "") & plans["solved"]]
@@ -146,7 +146,7 @@ def _map_figures(plans: pd.DataFrame, drawings: dict[str, str]) -> list[Choice]:
         if figure.data:
             name = f"map-{number}"
             drawings[name] = pack_figure(figure)
-            found.append(Choice("", str(profile), name))
+            found.append(MenuEntry("", str(profile), name))
     return found
 
 
@@ -187,7 +187,7 @@ def _curves(finished: Finished, plain: pd.DataFrame) -> list[figures.Curve]:
 
 def _timelines(
     finished: Finished, drawings: dict[str, str]
-) -> tuple[list[Choice], dict[str, Table]]:
+) -> tuple[list[MenuEntry], dict[str, Table]]:
     """Draw the plans at the budget nearest to half, the best of each problem first."""
     plans = finished.plans
     rows = plans[(plans["variant"] == "") & plans["solved"]].copy()
@@ -198,7 +198,7 @@ def _timelines(
     rows = rows.drop_duplicates([*place, "budget", "planner"])
     rows = rows.sort_values([*place, "throughput"], ascending=[True, True, False], kind="stable")
     by_key = {record.key: record for record in finished.records}
-    choices: list[Choice] = []
+    choices: list[MenuEntry] = []
     stalls: dict[str, Table] = {}
     for row in rows.head(MAX_TIMELINES).itertuples(index=False):
         name = f"timeline-{len(choices)}"
@@ -207,7 +207,7 @@ def _timelines(
             continue
         drawings[name], stalls[name] = drawn
         choices.append(
-            Choice(
+            MenuEntry(
                 f"{row.profile} on {row.hardware} at {row.budget}",
                 f"{row.planner} ({row.throughput:.1%})", name,
             )

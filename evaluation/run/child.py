@@ -18,7 +18,7 @@ from slackswap import errors
 from slackswap.bound import Bound, BoundMethod
 from slackswap.errors import PlannerFailed, SlackSwapError
 from slackswap.evaluation.run.code_identity import code_digest
-from slackswap.evaluation.run.executor import die_with
+from slackswap.evaluation.run.lifetime import die_with
 from slackswap.files import plain
 from slackswap.plan import Plan, PlannerInfo
 from slackswap.planner import Capabilities, Planner

@@ -17,7 +17,7 @@ from typing import IO, Any
 from slackswap.errors import PlannerFailed
 from slackswap.evaluation.run import child
 from slackswap.evaluation.run.child import Order
-from slackswap.evaluation.run.executor import epitaph
+from slackswap.evaluation.run.lifetime import epitaph
 from slackswap.quantities import format_bytes
 from slackswap.registry import is_registered
 from slackswap.solving import Reply

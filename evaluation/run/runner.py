@@ -33,7 +33,7 @@ FAILED = (Status.ERROR, Status.TIMEOUT, Status.SKIPPED)
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class PendingCell:
     """A cell to measure, with its identity."""
 
     cell: Cell
@@ -46,13 +46,13 @@ class Outline:
 
     Attributes
     ----------
-    to_run : tuple of Task
+    to_run : tuple of PendingCell
         Cells to measure.
     stored : tuple of Record
         Results that stand already.
     """
 
-    to_run: tuple[Task, ...]
+    to_run: tuple[PendingCell, ...]
     stored: tuple[Record, ...]
 
     def estimated_s(self, expected: dict[str, float]) -> float:
@@ -84,7 +84,7 @@ class Progress:
 
 @dataclass(slots=True)
 class _InFlight:
-    futures: dict[Future[Any], Task] = field(default_factory=dict)
+    futures: dict[Future[Any], PendingCell] = field(default_factory=dict)
 
     def room(self, cell: Cell, workers: int) -> bool:
         """Whether a cell may start now: one that must run alone waits, and lets none beside it."""
@@ -97,7 +97,7 @@ class _InFlight:
 
 def outline(cells: Iterable[Cell], store: Store, rerun: Rerun = Rerun.NOTHING) -> Outline:
     """Tell what has to be measured, and what is stored already."""
-    to_run: list[Task] = []
+    to_run: list[PendingCell] = []
     stored: list[Record] = []
     seen: set[str] = set()
     for cell in cells:
@@ -109,7 +109,7 @@ def outline(cells: Iterable[Cell], store: Store, rerun: Rerun = Rerun.NOTHING) -
         if record is None or _may_differ_now(record) or (
             rerun is Rerun.FAILED and record.status in FAILED
         ):
-            to_run.append(Task(cell, identity))
+            to_run.append(PendingCell(cell, identity))
         else:
             stored.append(record)
     return Outline(tuple(to_run), tuple(stored))
@@ -121,7 +121,7 @@ def _may_differ_now(record: Record) -> bool:
 
 
 def run(
-    tasks: Sequence[Task],
+    tasks: Sequence[PendingCell],
     store: Store,
     executor: Executor,
     progress: Progress | None = None,
@@ -132,7 +132,7 @@ def run(
 
     Parameters
     ----------
-    tasks : sequence of Task
+    tasks : sequence of PendingCell
         From `outline`.
     store : Store
         Where results go; held for the time of the run.
@@ -172,7 +172,7 @@ def run(
     return done
 
 
-def _submit(executor: Executor, task: Task) -> Future[Any]:
+def _submit(executor: Executor, task: PendingCell) -> Future[Any]:
     contended = executor.workers > 1 and not task.cell.alone
     timeout_s = task.cell.timeout_s
     if task.cell.kind is CellKind.PLAN and not is_built_in(task.cell.subject):
@@ -183,7 +183,7 @@ def _submit(executor: Executor, task: Task) -> Future[Any]:
     )
 
 
-def _outcome(future: Future[Any], task: Task) -> Record:
+def _outcome(future: Future[Any], task: PendingCell) -> Record:
     """Return a cell's record, whatever became of its call."""
     try:
         record: Record = future.result()

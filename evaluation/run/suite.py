@@ -29,7 +29,7 @@ _VARIANT_KEYS = ("label", "prices", "hardware", "budget")
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class Entrant:
     """A planner or a bound as a suite lists it.
 
     Attributes
@@ -81,8 +81,8 @@ class Group:
     profiles: tuple[ProfileSource, ...]
     hardware: tuple[HardwareSource, ...] = (HardwareSource(),)
     budgets: tuple[str, ...] = ("0.5",)
-    planners: tuple[Subject, ...] = ()
-    bounds: tuple[Subject, ...] = ()
+    planners: tuple[Entrant, ...] = ()
+    bounds: tuple[Entrant, ...] = ()
     seeds: tuple[int, ...] = (0,)
     repeats: int = 1
     variants: tuple[Variant, ...] = (Variant(),)
@@ -216,7 +216,7 @@ class Suite:
         groups = list(self.groups)
         groups = _narrow(groups, "profiles", profiles, lambda p: p.label, ProfileSource.of)
         groups = _narrow(groups, "budgets", budgets, str, str)
-        groups = _narrow(groups, "planners", planners, lambda p: p.name, Subject)
+        groups = _narrow(groups, "planners", planners, lambda p: p.name, Entrant)
         if seeds:
             groups = [
                 replace(
@@ -333,11 +333,11 @@ def _group(entry: Mapping[str, Any], variants: Mapping[str, Variant], number: in
     )
 
 
-def _subject(entry: str | Mapping[str, Any]) -> Subject:
+def _subject(entry: str | Mapping[str, Any]) -> Entrant:
     if isinstance(entry, str):
-        return Subject(entry)
+        return Entrant(entry)
     _check(entry, _ENTRY_KEYS, "planner")
-    return Subject(
+    return Entrant(
         name=entry["name"],
         parameters=canonical_parameters(entry.get("parameters", {})),
         timeout_s=float(entry["timeout"]) if "timeout" in entry else None,
@@ -355,7 +355,7 @@ def _variant(entry: Mapping[str, Any], place: str) -> Variant:
 
 
 def _limited(group: Group, timeout_s: float) -> Group:
-    def limit(subjects: Iterable[Subject]) -> tuple[Subject, ...]:
+    def limit(subjects: Iterable[Entrant]) -> tuple[Entrant, ...]:
         return tuple(
             replace(s, timeout_s=None if s.timeout_s is None else min(s.timeout_s, timeout_s))
             for s in subjects

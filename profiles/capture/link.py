@@ -24,7 +24,7 @@ _FULL_DUPLEX_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LineFit:
     """Time of a transfer as a straight line over its size.
 
     Attributes
@@ -57,7 +57,7 @@ class LinkMeasurement:
     h2d_both: Mapping[int, int]
 
 
-def fit_line(times: Mapping[int, int]) -> Line:
+def fit_line(times: Mapping[int, int]) -> LineFit:
     """Fit latency and bandwidth to transfer times.
 
     Relative errors are minimised, so that small transfers settle the latency and large ones the
@@ -86,7 +86,7 @@ def fit_line(times: Mapping[int, int]) -> Line:
             "transfer times do not grow with their size", where="link",
             fix="measure on an idle machine, with larger sizes",
         )
-    return Line(max(0, round(float(latency))), max(1, round(1e9 / float(per_byte))))
+    return LineFit(max(0, round(float(latency))), max(1, round(1e9 / float(per_byte))))
 
 
 def fit_hardware(measured: LinkMeasurement, name: str, base: Hardware | None = None) -> Hardware:

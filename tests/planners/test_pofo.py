@@ -8,7 +8,7 @@ import pytest
 from handmade import actions_of, chain, plan_of
 
 from slackswap import Problem, load_profile, solve
-from slackswap.planners.pofo import Choice, Pofo, Stage, own_cost, solve_chain
+from slackswap.planners.pofo import ChainChoice, Pofo, Stage, own_cost, solve_chain
 from slackswap.profiles.library import profile_hardware
 
 
@@ -24,7 +24,7 @@ def every_way(count: int, start: int = 0):
             if inner == "drop" and stop == count:
                 continue  # the last stage is not dropped
             for rest in every_way(count, stop):
-                yield [Choice(start, stop, inner, result), *rest]
+                yield [ChainChoice(start, stop, inner, result), *rest]
 
 
 @pytest.mark.parametrize("seed", range(60))
