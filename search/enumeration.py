@@ -37,7 +37,7 @@ class Decisions:
     ----------
     tensors : tuple of int
         Their indices. Left out are inputs, tensors that allow one action only, and intermediates
-        that no closure can read: storing those changes nothing.
+        that no closure can read or write: storing those changes nothing.
     options : tuple of int8 arrays
         Codes that each may take.
     base : int8[tensors]
@@ -57,7 +57,10 @@ class Decisions:
         allowed[:, RECOMPUTE] &= data.may_drop & (allow_recompute | graph.is_intermediate)
         allowed[:, SWAP] &= allow_swap
         unread = graph.is_intermediate & (data.last_read < 0)
-        allowed[unread] = [False, False, True]
+        allowed[unread & (data.last_closure[graph.producer] < 0)] = [False, False, True]
+        # Stored, an output that nobody reads is not written again by an op that runs again for
+        # another output. It is never transferred, so keeping and swapping it are the same.
+        allowed[unread & allowed[:, KEEP], SWAP] = False
         base = scorer.default.copy()
         tensors: list[int] = []
         for t in range(graph.n_tensors):
@@ -67,7 +70,7 @@ class Decisions:
             elif len(codes) == 1:
                 base[t] = codes[0]
             else:
-                # Nothing is permitted: the default stays, and the referee calls the plan invalid.
+                # Nothing is permitted: with the default the cost model calls the plan invalid.
                 base[t] = RECOMPUTE if graph.is_intermediate[t] else KEEP
         options = tuple(np.flatnonzero(allowed[t]).astype(np.int8) for t in tensors)
         return cls(tuple(tensors), options, base)

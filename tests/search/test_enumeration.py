@@ -10,6 +10,7 @@ from slackswap import (
     Action,
     BackwardOp,
     ForwardOp,
+    Hardware,
     InvalidPlan,
     Plan,
     Problem,
@@ -131,3 +132,20 @@ def test_restricted():
         if enumerated.codes is not None:
             assert forbidden not in enumerated.codes[saved]
         assert enumerated.plans == 2**4
+
+
+def test_storing_what_nobody_reads_can_make_a_plan_fit():
+    # f writes a (saved, 10) and u (40), which nothing reads. Budget 60: g needs 50 more while a is
+    # dropped. In the backward pass f runs again for a: with u it would write 50 beside the 20 of
+    # workspace that its backward op carries; with u stored it writes 10. (That a stored tensor that
+    # no step reads counts as dropped frees it; that it is stored keeps f from writing it.)
+    profile = Profile(
+        "unread", "random", (Tensor("a", 10), Tensor("u", 40), Tensor("b", 50)),
+        (ForwardOp("f", 1, (), (0, 1)), ForwardOp("g", 1, (), (2,), workspace=8)),
+        (BackwardOp("gb", 1, (2,)), BackwardOp("fb", 1, (0,), workspace=20, carried=20)),
+    )
+    problem = Problem(profile, Hardware("none", 1, 1, latency_ns=10**6), 59)
+    without, stored = Plan({"a": "recompute"}), Plan({"a": "recompute", "u": "keep"})
+    assert not simulate(problem, without).feasible
+    assert simulate(problem, stored).iteration_ns == 5
+    assert enumerate_plans(problem).iteration_ns == 5
