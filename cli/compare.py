@@ -14,6 +14,7 @@ from slackswap.cli.inputs import (
     JsonOption,
     ProfileArgument,
     SeedOption,
+    complete_planner,
     load_problem,
 )
 
@@ -32,7 +33,7 @@ def compare_command(
     planner: Annotated[
         list[str] | None,
         typer.Option(
-            "--planner", "-p", metavar="PLANNER",
+            "--planner", "-p", metavar="PLANNER", autocompletion=complete_planner,
             help="Planner to rank, as for `slackswap plan`; repeatable. Default: all there are.",
         ),
     ] = None,

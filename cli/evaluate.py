@@ -81,6 +81,7 @@ def evaluate(
     Exit codes: 0 answered; 1 if a cell ended in an error, none was answered, or a bound was
     violated; 2 bad input, such as a name that nobody has; 130 interrupted.
     """
+    from slackswap.cli.output import print_json
     from slackswap.evaluation.run.runner import Rerun, outline
     from slackswap.evaluation.run.session import run_suite
     from slackswap.evaluation.run.store import Store
@@ -97,7 +98,11 @@ def evaluate(
     store = Store(output or Path("results") / chosen.name)
     chosen.check()
     if dry_run:
-        _print_matrix(chosen, outline(chosen.cells(), store, Rerun(rerun)), store)
+        todo = outline(chosen.cells(), store, Rerun(rerun))
+        if as_json:
+            print_json(_matrix(chosen, todo, store))
+        else:
+            _print_matrix(chosen, todo, store)
         return 0
     try:
         with _progress() as progress:
@@ -150,7 +155,7 @@ def _tell(finished: Finished, suite: str, *, report: bool, as_json: bool) -> int
         write_report(finished, path)
     if as_json:
         print_json({"suite": suite, "output": str(folder),
-                    "report": None if path is None else str(path), **_counts(finished)})
+                    "report": None if path is None else str(path), **counts(finished)})
     else:
         print_finished(finished)
         print(f"results: {folder}")
@@ -170,7 +175,8 @@ def _exit_code(finished: Finished) -> int:
     return int(bool(finished.plans["bound_violated"].any()) or erred or not answered)
 
 
-def _counts(finished: Finished) -> Mapping[str, Any]:
+def counts(finished: Finished) -> Mapping[str, Any]:
+    """Return what came out of a run, for programs."""
     from slackswap.evaluation.analysis.summary import notes
 
     return {
@@ -211,6 +217,34 @@ def print_finished(finished: Finished) -> None:
     print()
     for line in notes(plans):
         paragraph(f"note: {line}")
+
+
+def _matrix(suite: Suite, todo: Outline, store: Store) -> Mapping[str, Any]:
+    """Return what a run would do, for programs."""
+    return {
+        "status": "ok",
+        "suite": suite.name,
+        "output": str(store.folder),
+        "groups": [
+            {
+                "group": group.name,
+                "profiles": [profile.label for profile in group.profiles],
+                "budgets": list(group.budgets),
+                "planners": [spec.name for spec in group.planners],
+                "bounds": [spec.name for spec in group.bounds],
+                "variants": len(group.variants),
+                "cells": len(cells),
+            }
+            for group in suite.groups
+            if (cells := group.cells())
+        ],
+        "cells": len(todo.to_run) + len(todo.stored),
+        "stored": len(todo.stored),
+        "to_run": len(todo.to_run),
+        "alone": sum(task.cell.alone for task in todo.to_run),
+        "estimated_s": todo.estimated_s(dict(suite.expected_s())),
+        "limit_s": todo.limit_s(),
+    }
 
 
 def _print_matrix(suite: Suite, todo: Outline, store: Store) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,8 +15,41 @@ if TYPE_CHECKING:
     from slackswap.problem import Problem
     from slackswap.profile import Profile
 
+
+
+def _beginning(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Return what completes a word by one of `names`, which are asked for only then."""
+    return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
+
+
+def _profiles() -> Iterable[str]:
+    from slackswap.profiles.library import profile_names
+
+    return profile_names()
+
+
+def _planners() -> Iterable[str]:
+    from slackswap.registry import planner_names
+
+    return planner_names()
+
+
+def _hardware() -> Iterable[str]:
+    from slackswap.profiles.library import hardware_names
+
+    return hardware_names()
+
+
+complete_profile = _beginning(_profiles)
+complete_planner = _beginning(_planners)
+complete_hardware = _beginning(_hardware)
+
 ProfileArgument = Annotated[
-    str, typer.Argument(metavar="PROFILE", help="A name of `slackswap profiles list`, or a file.")
+    str,
+    typer.Argument(
+        metavar="PROFILE", autocompletion=complete_profile,
+        help="A name of `slackswap profiles list`, or a file.",
+    ),
 ]
 BudgetOption = Annotated[
     str,
@@ -29,7 +62,7 @@ BudgetOption = Annotated[
 HardwareOption = Annotated[
     str | None,
     typer.Option(
-        "--hardware", metavar="NAME|FILE",
+        "--hardware", metavar="NAME|FILE", autocompletion=complete_hardware,
         help="Device and host link; default: the one the profile is for. Analytic profiles of "
         "the library are priced for it.",
     ),

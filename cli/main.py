@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -20,6 +22,11 @@ BUG, INTERRUPTED = 1, 130
 _CONTEXT = {"help_option_names": ["-h", "--help"]}
 _DEBUG = "--debug"
 _DEBUG_ENVIRONMENT = "SLACKSWAP_DEBUG"
+
+_SHELLS = ("bash", "zsh", "fish", "powershell")
+_COMPLETION = "--show-completion"
+#: By this variable a shell asks for completions; its value says what for.
+_COMPLETION_ENVIRONMENT = "_SLACKSWAP_COMPLETE"
 
 #: Module and help line of each command. Modules are imported when their command runs, so that
 #: ``slackswap --help`` is quick; each has a `typer.Typer` called ``app``.
@@ -83,12 +90,18 @@ def root(
     debug: bool = typer.Option(
         False, _DEBUG, help=f"Show tracebacks; also by the variable {_DEBUG_ENVIRONMENT}."
     ),
+    show_completion: str = typer.Option(
+        None, _COMPLETION, metavar="SHELL",
+        help=f"Print what completes commands in a shell ({', '.join(_SHELLS)}); for bash: "
+        f'eval "$(slackswap {_COMPLETION} bash)".',
+    ),
 ) -> None:
     """Plan which saved activations of a training step to keep, swap or recompute.
 
     Start with: slackswap plan bert-large --budget 50%
 
-    Exit codes: 0 answered, 2 bad input, 3 no feasible plan.
+    Exit codes: 0 answered, 2 bad input or something it needs is missing, 3 no feasible plan (plan,
+    compare, simulate and bound), 130 interrupted, 1 anything else that is wrong.
     """
 
 
@@ -107,6 +120,10 @@ def main(arguments: Sequence[str]) -> int:
     """
     words, debug = _without_debug(arguments)
     as_json = "--json" in words
+    if words[:1] == [_COMPLETION]:
+        return _complete(words[1:])
+    if _COMPLETION_ENVIRONMENT in os.environ:
+        return _answer_shell()
     if words == ["--version"]:
         from slackswap import __version__
 
@@ -134,6 +151,31 @@ def main(arguments: Sequence[str]) -> int:
     return int(code or 0)
 
 
+def _complete(words: Sequence[str]) -> int:
+    """Print the script by which a shell asks for completions; that of ``$SHELL`` without a name."""
+    shell = words[0] if words else os.path.basename(os.environ.get("SHELL", ""))
+    if shell not in _SHELLS:
+        _say(f"{_COMPLETION}: {shell!r} is no shell that is known", f"use {', '.join(_SHELLS)}",
+             False, kind="Usage")
+        return SlackSwapError.exit_code
+    os.environ[_COMPLETION_ENVIRONMENT] = f"source_{shell}"
+    try:
+        return _answer_shell()
+    finally:
+        del os.environ[_COMPLETION_ENVIRONMENT]
+
+
+def _answer_shell() -> int:
+    # Typer registers the shells it knows when it adds its own options; ours take their place.
+    app._add_completion = True
+    try:
+        return int(get_command(app)(args=[], prog_name="slackswap") or 0)
+    except SystemExit as left:
+        return int(left.code or 0)
+    finally:
+        app._add_completion = False
+
+
 def run() -> None:
     """Run the command line of this process and leave it with an exit code."""
     # So that `--planner my_module:Name` finds a module of this folder. Last, so that no file here
@@ -141,7 +183,27 @@ def run() -> None:
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     _keep_native_prints_off_output()
+    _print_what_the_terminal_cannot()
     sys.exit(main(sys.argv[1:]))
+
+
+#: ASCII for characters that our own texts use.
+_SPELT_OUT = {"…": "...", "µ": "u", "×": "x", "–": "-", "—": "-", "→": "->", "≤": "<=", "≥": ">=",
+              "─": "-", "√": "sqrt", "·": "*"}
+
+
+def _print_what_the_terminal_cannot() -> None:
+    """Spell out characters that standard output or standard error has no code for."""
+
+    def spelt_out(error: UnicodeError) -> tuple[str, int]:
+        assert isinstance(error, UnicodeEncodeError)
+        missing = error.object[error.start : error.end]
+        return "".join(_SPELT_OUT.get(each, "?") for each in missing), error.end
+
+    codecs.register_error("slackswap", spelt_out)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="slackswap")
 
 
 def _keep_native_prints_off_output() -> None:
@@ -216,15 +278,16 @@ def _say(
     what: str | None = None,
 ) -> None:
     """Print an error: for people on standard error, and with --json as an object on output."""
-    print(f"error: {message}", file=sys.stderr)
-    if fix:
-        print(f"  fix: {fix}", file=sys.stderr)
-    if as_json:
-        import json
+    from slackswap.cli.output import note
 
-        document = {"status": status, "error": kind, "where": where,
-                    "what": message if what is None else what, "fix": fix}
-        print(json.dumps(document, ensure_ascii=False))
+    note(f"error: {message}")
+    if fix:
+        note(f"  fix: {fix}")
+    if as_json:
+        from slackswap.cli.output import print_json
+
+        print_json({"status": status, "error": kind, "where": where,
+                    "what": message if what is None else what, "fix": fix})
 
 
 if __name__ == "__main__":

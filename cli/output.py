@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
@@ -243,7 +244,17 @@ def heading(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Say something on standard error that is not part of the answer."""
+    """Say something on standard error that is not part of the answer.
+
+    On a terminal, lines longer than it is wide are broken between words.
+    """
+    room = line_length(sys.stderr)
+    if room:
+        text = "\n".join(
+            textwrap.fill(line, room, subsequent_indent="       ", break_on_hyphens=False,
+                          break_long_words=False, replace_whitespace=False)
+            for line in text.split("\n")
+        )
     print(text, file=sys.stderr)
 
 

@@ -15,6 +15,7 @@ from slackswap.cli.inputs import (
     ProfileArgument,
     SeedOption,
     TimeLimitOption,
+    complete_planner,
     load_problem,
     parse_parameters,
 )
@@ -29,7 +30,7 @@ def plan_command(
     planner: Annotated[
         str,
         typer.Option(
-            "--planner", "-p", metavar="PLANNER",
+            "--planner", "-p", metavar="PLANNER", autocompletion=complete_planner,
             help="A name of `slackswap planners list`, module:Name, or path/to/file.py:Name.",
         ),
     ] = "slackswap",
@@ -51,6 +52,7 @@ def plan_command(
 
     For example: slackswap plan bert-large --budget 50% -o plan.json
     """
+    from slackswap import files
     from slackswap.cli.judged import (
         bound_beside,
         check_seconds,
@@ -64,6 +66,8 @@ def plan_command(
     from slackswap.evaluation.run.isolated import solve_isolated
 
     method = method_of(bound, allow_none=True)
+    if output is not None:
+        files.check_writable(output)
     check_seconds(time_limit)
     parameters = parse_parameters(param or ())
     problem = load_problem(profile, budget, hardware)

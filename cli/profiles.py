@@ -76,12 +76,15 @@ def show_profile(
 
     Sizes by kind and layer, what the link can hide, what recomputing costs.
     """
+    from slackswap import files
     from slackswap.cli.inputs import load_inputs
     from slackswap.cli.output import print_json
     from slackswap.cli.summaries import print_summary
     from slackswap.profiles.summary import summarise
 
     found, device = load_inputs(profile, hardware, batch=batch, sequence=sequence)
+    if plot is not None:
+        files.check_writable(plot)
     summary = summarise(found, device)
     if plot is not None:
         from slackswap.profiles.plots import write_profile_plot
@@ -112,6 +115,7 @@ def export_profile(
     """
     from slackswap.cli.inputs import load_inputs
 
+    _check_output(output)
     found, device = load_inputs(profile, hardware, batch=batch, sequence=sequence)
     _deliver(found if name is None else found.with_name(name), device, output, as_json)
 
@@ -147,6 +151,7 @@ def import_file(
     options = parse_parameters(option or (), where="--option")
     if layers is not None:
         options["layers"] = layers
+    _check_output(output)
     found = import_profile(file, format=format_name, name=name, **options)
     _deliver(found, hardware_of(found), output, as_json)
 
@@ -220,9 +225,18 @@ def capture_model(
     from slackswap.profiles.library import hardware_of, load_hardware
 
     chosen = None if hardware is None else load_hardware(hardware)
+    _check_output(output)
     found = capture(target, device=device, hardware=chosen, optimizer=optimizer,
                     iterations=iterations, name=name, seed=seed)
     _deliver(found, chosen or hardware_of(found), output, as_json)
+
+
+def _check_output(output: str | None) -> None:
+    """Refuse an ``--output`` that cannot be written, before the profile is made."""
+    from slackswap import files
+
+    if output is not None and output != "-":
+        files.check_writable(output)
 
 
 def _deliver(profile: Profile, hardware: Hardware, output: str | None, as_json: bool) -> None:

@@ -45,6 +45,7 @@ def simulate_command(
 
     For example: slackswap simulate bert-large plan.json --budget 50% --trace timeline.json
     """
+    from slackswap import files
     from slackswap.cli.judged import bound_beside, method_of
     from slackswap.cli.output import note, print_json
     from slackswap.cli.scores import Answer, print_answer
@@ -54,6 +55,8 @@ def simulate_command(
     from slackswap.status import Status
 
     method = method_of(bound, allow_none=True)
+    if trace is not None:
+        files.check_writable(trace)
     chosen = default_engine(engine)  # type: ignore[arg-type]
     loaded = Plan.load(plan)
     problem = load_problem(profile, budget, hardware)
@@ -79,7 +82,6 @@ def simulate_command(
                                    else {})},
     )
     if trace is not None:
-        from slackswap import files
         from slackswap.evaluation.comparison.trace import chrome_trace
 
         title = f"{problem.profile.name}, {answer.planner or plan}"

@@ -86,8 +86,6 @@ class Infeasible(SlackSwapError):
 class Skipped(SlackSwapError):
     """A planner does not apply here, or an optional part it needs is absent."""
 
-    exit_code: ClassVar[int] = 3
-
 
 class SolverFailed(SlackSwapError):
     """A solver stopped without an answer."""

@@ -192,6 +192,26 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Refuse a path that no file can be written to, before the work that would be lost by it.
+
+    Raises
+    ------
+    InvalidFile
+        When it is a folder, its folder is missing, or nothing may be written there.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise InvalidFile("is a folder", where=str(target), fix="name a file")
+    if not target.parent.is_dir():
+        raise InvalidFile("cannot be written: its folder is missing", where=str(target),
+                          fix=f"make {target.parent} first")
+    # Files are replaced, not opened, so that it is the folder that must be writable.
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise InvalidFile("cannot be written: its folder is read-only", where=str(target),
+                          fix="name a file in a folder of yours")
+
+
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     """Write a file whole or not at all; a name ending in ``.gz`` is compressed."""
     if os.fspath(path).endswith(".gz"):

@@ -173,3 +173,39 @@ def test_a_folder_without_results_ends_with_code_2(
 ) -> None:
     assert main(["results", "show", str(tmp_path)]) == 2
     assert "no results" in capsys.readouterr().err
+
+
+def test_a_dry_run_answers_programs(
+    suite: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", str(suite), "-o", str(tmp_path / "r"), "--dry-run", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    (group,) = document["groups"]
+    assert group["planners"] == ["swap-all", "block-checkpointing", "slackswap"]
+    assert document["cells"] == document["to_run"] == group["cells"] == 9
+    assert document["stored"] == 0
+
+
+def test_results_answer_programs(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def answer(*arguments: object) -> dict[str, object]:
+        assert main(["results", *map(str, arguments), "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["status"] == "ok"
+        return dict(document)
+
+    assert answer("show", results)["cells"] == 9
+    assert answer("merge", results, "-o", tmp_path / "all")["added"] == 9
+    exported = answer("export", results, "-o", tmp_path / "all.csv")
+    frame = pd.read_csv(tmp_path / "all.csv")
+    assert exported["rows"] == len(frame)
+    assert exported["columns"] == list(frame.columns)
+
+
+def test_results_and_its_commands_say_what_they_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["results", "--help"]) == 0
+    said = capsys.readouterr().out
+    for line in ("Show, merge and export the results of suites.", "Print the tables",
+                 "Join stored results", "Write all results"):
+        assert line in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -21,7 +22,7 @@ def failing(monkeypatch, error):
     def solve(*args, **kwargs):
         raise error
 
-    monkeypatch.setattr("slackswap.solving.solve", solve)
+    monkeypatch.setattr("slackswap.evaluation.run.isolated.solve", solve)
 
 
 def test_help_lists_every_command(cli):
@@ -31,7 +32,7 @@ def test_help_lists_every_command(cli):
         for command, (_, line) in COMMANDS.items():
             assert command in result.out
             assert line in result.out
-        assert "2 bad input, 3 no feasible plan" in result.out
+        assert "3 no feasible plan" in " ".join(result.out.split())
         assert result.err == ""
 
 
@@ -70,7 +71,7 @@ def test_the_installed_command_is_this_one():
     ("error", "code", "status"),
     [
         (Infeasible("no way", where="budget", fix="raise it"), 3, "infeasible"),
-        (Skipped("no solver"), 3, "skipped"),
+        (Skipped("no solver"), 2, "skipped"),
         (SolverFailed("the solver stopped"), 2, "error"),
         (BoundViolated("a bound is wrong"), 2, "error"),
     ],
@@ -186,3 +187,58 @@ def test_a_module_of_this_folder_is_found_and_shadows_nothing(here):
     )
     assert done.returncode == 0, done.stderr
     assert "plan-it" in done.stdout
+
+
+def spawned(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "slackswap", *arguments], capture_output=True, text=True,
+        env=os.environ | environment, check=False,
+    )
+
+
+def test_the_package_runs_as_a_module(here):
+    done = spawned("--version")
+    assert (done.returncode, done.stdout.strip()) == (0, __version__)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_completion_script_is_shown(here, shell):
+    done = spawned("--show-completion", shell)
+    assert done.returncode == 0, done.stderr
+    assert f"_SLACKSWAP_COMPLETE=complete_{shell}" in done.stdout
+    assert spawned("--show-completion", SHELL=f"/bin/{shell}").stdout == done.stdout
+
+
+def test_a_shell_nobody_knows_is_refused(cli):
+    result = cli("--show-completion", "tcsh")
+    assert result.code == 2
+    assert "'tcsh'" in result.err
+
+
+@pytest.mark.parametrize(
+    ("line", "number", "completed"),
+    [
+        ("slackswap pl", 1, ["plan", "planners"]),
+        ("slackswap profiles ex", 2, ["export"]),
+        ("slackswap plan bert-large --bud", 3, ["--budget"]),
+        ("slackswap profiles export --ba", 3, ["--batch"]),
+        ("slackswap plan llama3", 2, ["llama3-8b", "llama3-8b-as-written"]),
+        ("slackswap plan bert-large --planner chen", 4, ["chen-greedy", "chen-sqrt"]),
+        ("slackswap plan bert-large --hardware h100-s", 4, ["h100-sxm"]),
+    ],
+)
+def test_commands_options_and_names_are_completed(here, line, number, completed):
+    done = spawned(COMP_WORDS=line, COMP_CWORD=str(number), _SLACKSWAP_COMPLETE="complete_bash")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[: len(completed)] == completed
+
+
+def test_a_terminal_without_the_characters_is_no_error(here):
+    done = spawned("profiles", "show", "bert-large", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert "us per MB" in done.stdout
+    assert done.stdout.isascii()
+    wrong = spawned("plan", "…µ", "-b", "50%", "--json", PYTHONIOENCODING="ascii")
+    assert wrong.returncode == 2
+    assert "'...u'" in wrong.stderr
+    assert "'…µ'" in json.loads(wrong.stdout)["what"]

@@ -314,3 +314,28 @@ def test_simulate_and_the_trace_show_where_both_directions_ran(here, cli):
     # Without contention both may run too; there is nothing to tell about it but in the trace.
     replace(hardware, d2h_contended_ppm=10**6, h2d_contended_ppm=10**6).save("free.json")
     assert "both ways at once" not in cli(*asked, "free.json").out
+
+
+@pytest.mark.parametrize(
+    ("place", "why"), [("missing/plan.json", "missing"), (".", "is a folder")]
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("plan", "small.json", "-b", "90%", "-o"),
+        ("simulate", "small.json", "kept.json", "-b", "100%", "--trace"),
+        ("profiles", "export", "bert-large", "-o"),
+    ],
+)
+def test_where_to_write_is_checked_before_the_work(here, cli, monkeypatch, command, place, why):
+    import slackswap
+
+    def never(*args, **kwargs):
+        raise AssertionError("worked first")
+
+    slackswap.Plan().save("kept.json")
+    monkeypatch.setattr("slackswap.cli.inputs.load_inputs", never)
+    result = cli(*command, place)
+    assert result.code == 2
+    assert why in result.err
+    assert place in result.err
