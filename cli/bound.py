@@ -42,7 +42,7 @@ def bound_command(
 
     For example: slackswap bound gpt2-xl --budget 50% --method milp --time-limit 60
     """
-    from slackswap.cli.judged import check_seconds, least_beside, least_lines, method_of
+    from slackswap.cli.judged import check_seconds, least_beside, method_of
     from slackswap.cli.output import Progress, heading, print_json, print_pairs
     from slackswap.cli.scores import bound_line, percent, problem_line
     from slackswap.quantities import format_ns
@@ -74,11 +74,11 @@ def bound_command(
             "keep_all_ns": keep_all_ns,
             **bound.to_dict(),
             "highest_throughput": None if impossible else highest,
-            "least_budget": least and least.to_dict(),
+            **(least.to_dict() if least else {"least_budget": None}),
         })
     else:
         heading(problem_line(problem))
-        pairs = [("bound", bound_line(bound)), *least_lines(least)]
+        pairs = [("bound", bound_line(bound)), *(least.lines if least else ())]
         if not impossible:
             pairs += [
                 ("that is", f"at most {percent(highest)} of the throughput of keeping everything "

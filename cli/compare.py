@@ -43,18 +43,33 @@ def compare_command(
         float, typer.Option("--time-limit", metavar="SECONDS", help="Time each planner may take.")
     ] = 10.0,
     bound: BoundOption = "lagrangian",
+    plan: Annotated[
+        list[str] | None,
+        typer.Option("--plan", metavar="FILE",
+                     help="Twice: show two plan files by tensor instead of ranking planners."),
+    ] = None,
+    html: Annotated[
+        str | None,
+        typer.Option("--html", metavar="FILE",
+                     help="Write a page with the timelines and differences of the two plans, or of "
+                     "the two fastest; it needs no network."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Rank planners on one profile and budget, fastest plan first.
+    """Rank planners on one profile and budget, fastest plan first; or compare two plans.
 
     For example: slackswap compare gpt2-xl --budget 50% --planner slackswap --planner my.py:Mine
+
+    Or: slackswap compare gpt2-xl --budget 50% --plan before.json --plan after.json
+
+    Exit code 3: no plan fits.
     """
+    from slackswap import files
     from slackswap.cli.judged import (
         bound_beside,
         check_seconds,
         classes_beside,
         least_beside,
-        least_lines,
         method_of,
     )
     from slackswap.cli.output import Progress, print_json
@@ -63,6 +78,13 @@ def compare_command(
 
     method = method_of(bound, allow_none=True)
     check_seconds(time_limit)
+    if html is not None:
+        files.check_writable(html)
+    if plan:
+        from slackswap.cli.plan_pair import compare_plans
+
+        compare_plans(load_problem(profile, budget, hardware), plan, html=html, as_json=as_json)
+        return
     for name in planner or ():
         describe(name)  # a wrong name answers at once, not after the other planners
     problem = load_problem(profile, budget, hardware)
@@ -75,22 +97,31 @@ def compare_command(
             progress(f"planner {number} of {len(names)}: {name} ...")
             answers.append(_ask(problem, name, seed, time_limit, found, why_not))
         answers = ranked(answers)
-        classes = classes_beside(problem) if found is not None else None
+        classes, why_no_classes = None, ""
+        if found is not None:
+            progress("proving what each class of plans can reach ...")
+            classes, why_no_classes = classes_beside(problem)
         least = None
         if not answers[0].fits:
             progress("looking for the least budget that works ...")
             least = least_beside(problem)
+    if html is not None:
+        from slackswap.cli.plan_pair import write_fastest
+
+        write_fastest(problem, answers, html)
     if as_json:
         document = _document(answers)
         document["ceilings"] = classes
-        if not answers[0].fits:
-            document["least_budget"] = least and least.to_dict()
+        if why_no_classes:
+            document["ceilings_note"] = why_no_classes
+        if least is not None:
+            document |= least.to_dict()
         print_json(document)
     else:
-        ceilings = _class_lines(classes) if classes else []
-        _print(
-            problem, answers, [*_bound_lines(found, why_not), *ceilings, *least_lines(least)]
-        )
+        _print(problem, answers, [
+            *_bound_lines(found, why_not), *_class_lines(classes, why_no_classes),
+            *(least.lines if least else ()),
+        ])
     if not answers[0].fits:
         raise typer.Exit(3)
 
@@ -143,10 +174,14 @@ def _bound_lines(bound: Bound | None, why_not: str) -> list[tuple[str, str]]:
     return [("bound", f"none: {why_not}")] if why_not else []
 
 
-def _class_lines(ceilings: dict[str, float | None]) -> list[tuple[str, str]]:
+def _class_lines(
+    ceilings: dict[str, float | None] | None, why_not: str
+) -> list[tuple[str, str]]:
     """Say how far plans that only swap, and plans that only recompute, can get."""
     from slackswap.cli.scores import percent
 
+    if ceilings is None:
+        return [("classes", f"their ceilings are not known: {why_not}")] if why_not else []
     lines = []
     for name, label in (("swap_only", "swapping alone"), ("recompute_only", "recomputing alone")):
         ceiling = ceilings[name]

@@ -35,7 +35,7 @@ def _planners() -> Iterable[str]:
 
 
 def _hardware() -> Iterable[str]:
-    from slackswap.profiles.library import hardware_names
+    from slackswap.profiles.catalogue import hardware_names
 
     return hardware_names()
 
@@ -48,7 +48,8 @@ ProfileArgument = Annotated[
     str,
     typer.Argument(
         metavar="PROFILE", autocompletion=complete_profile,
-        help="A name of `slackswap profiles list`, or a file.",
+        help="A name of `slackswap profiles list`, with other sizes as in "
+        "llama-7b@batch=4,sequence=8192; or a file.",
     ),
 ]
 BudgetOption = Annotated[

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from slackswap.errors import SlackSwapError
 from slackswap.naming import did_you_mean
@@ -64,32 +65,58 @@ def bound_beside(problem: Problem, method: str | None) -> tuple[Bound | None, st
         return None, str(error)
 
 
-def classes_beside(problem: Problem) -> dict[str, float | None] | None:
-    """Return the highest throughput by class of plans; None inside for a class that cannot fit."""
+def classes_beside(problem: Problem) -> tuple[dict[str, float | None] | None, str]:
+    """Return the highest throughput by class of plans, or None and why it is not known.
+
+    None inside is for a class of which no plan fits.
+    """
     from slackswap.search.bounds import class_ceilings
 
     try:
-        return class_ceilings(problem, time_limit=BESIDE_S).throughput(problem.profile.duration_ns)
-    except SlackSwapError:
-        return None
+        ceilings = class_ceilings(problem, time_limit=BESIDE_S)
+    except SlackSwapError as error:
+        return None, str(error)
+    return ceilings.throughput(problem.profile.duration_ns), ""
 
 
-def least_beside(problem: Problem) -> LeastBudget | None:
-    """Return the least budget that works, for an answer that says no; None if it was not found."""
+@dataclass(frozen=True, slots=True)
+class Least:
+    """The least budget that works, or why it was not found.
+
+    Attributes
+    ----------
+    budget : LeastBudget or None
+        What was found.
+    why_not : str
+        Why nothing was; empty if something was.
+    """
+
+    budget: LeastBudget | None
+    why_not: str = ""
+
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        """Labelled lines that say which budget works, and where memory binds."""
+        if self.budget is None:
+            return [("instead", f"the least budget that works was not found: {self.why_not}")]
+        first, *rest = self.budget.summary().splitlines()
+        return [("instead", first), *(("", line.strip()) for line in rest)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the JSON object of an answer without a plan holds besides."""
+        if self.budget is None:
+            return {"least_budget": None, "least_budget_note": self.why_not}
+        return {"least_budget": self.budget.to_dict()}
+
+
+def least_beside(problem: Problem) -> Least:
+    """Look for the least budget that works, for an answer that says no."""
     from slackswap.search.feasibility import least_budget
 
     try:
-        return least_budget(problem, time_limit=LEAST_S)
-    except SlackSwapError:
-        return None
-
-
-def least_lines(least: LeastBudget | None) -> list[tuple[str, str]]:
-    """Return labelled lines that say which budget works, and where memory binds."""
-    if least is None:
-        return []
-    first, *rest = least.summary().splitlines()
-    return [("instead", first), *(("", line.strip()) for line in rest)]
+        return Least(least_budget(problem, time_limit=LEAST_S))
+    except SlackSwapError as error:
+        return Least(None, str(error))
 
 
 def tighter(first: Bound | None, second: Bound | None) -> Bound | None:

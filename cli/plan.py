@@ -57,7 +57,6 @@ def plan_command(
         bound_beside,
         check_seconds,
         least_beside,
-        least_lines,
         method_of,
         tighter,
     )
@@ -93,10 +92,10 @@ def plan_command(
     if as_json:
         document = answer.to_dict(with_plan=True)
         if not answer.fits:
-            document["least_budget"] = least and least.to_dict()
+            document |= least.to_dict() if least else {"least_budget": None}
         print_json(document)
     else:
-        print_answer(answer, written, least_lines(least))
+        print_answer(answer, written, least.lines if least else ())
     if not answer.fits:
         if output is not None:
             note(f"no plan fits, so {output} was not written")

@@ -26,6 +26,8 @@ from slackswap.profiles.catalogue import DEFAULT_HARDWARE, find_hardware, hardwa
 from slackswap.profiles.generators.prices import DEFAULT_PRICES, Prices
 
 _SUFFIX = ".json.gz"
+#: What a variant of a profile may set.
+_SIZES = ("batch", "sequence")
 #: Enough of a file, decompressed, to hold its name, source and provenance.
 _HEAD_BYTES = 1 << 18
 
@@ -205,6 +207,15 @@ def resolve_profile(
         When a file, or a shipped profile, is asked for other sizes or prices than it has.
     """
     name = path_text(name_or_path)
+    if "@" in name and not os.path.exists(name):
+        name, sizes = split_variant(name)
+        for key, value in {"batch": batch, "sequence": sequence}.items():
+            if value is not None and sizes.setdefault(key, value) != value:
+                raise SlackSwapError(
+                    f"{key} is {sizes[key]} in the name and {value} beside it",
+                    where=path_text(name_or_path), fix="say it once",
+                )
+        return resolve_profile(name, hardware, prices=prices, **sizes)
     if name in _RECIPES:
         has_rates = hardware is not None and None not in (
             hardware.flops_per_s, hardware.memory_bytes_per_s
@@ -227,6 +238,44 @@ def resolve_profile(
             fix="leave it out, or name an analytic profile of the library",
         )
     return Profile.load(name_or_path)
+
+
+def split_variant(name: str) -> tuple[str, dict[str, int]]:
+    """Read a profile's name with sizes, such as ``llama-7b@batch=4,sequence=8192``.
+
+    Parameters
+    ----------
+    name : str
+        A name, and after an ``@`` what is otherwise than by default. Without one, a name only.
+
+    Returns
+    -------
+    tuple of (str, dict of str to int)
+        The name, and the sizes.
+
+    Raises
+    ------
+    SlackSwapError
+        For a size that profiles do not have, one given twice, and one that is no positive integer.
+    """
+    base, at, variant = name.partition("@")
+    sizes: dict[str, int] = {}
+    for part in variant.split(",") if at else ():
+        key, _, value = (piece.strip() for piece in part.partition("="))
+        if key not in _SIZES:
+            raise SlackSwapError(
+                f"{key!r} is not a size of a profile{did_you_mean(key, _SIZES)}", where=name,
+                fix=f"write for instance {base}@batch=4,sequence=8192",
+            )
+        if key in sizes:
+            raise SlackSwapError(f"{key} is given twice", where=name, fix="say it once")
+        if not (value.isascii() and value.isdecimal() and int(value)):
+            raise SlackSwapError(
+                f"{key}={value} is not a positive integer", where=name,
+                fix=f"write for instance {base}@{key}=4",
+            )
+        sizes[key] = int(value)
+    return base, sizes
 
 
 def hardware_of(profile: Profile) -> Hardware:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from slackswap.cost_model.engine import simulate
 from slackswap.cost_model.schedule import resolve_actions
 from slackswap.cost_model.scorer import Scorer
-from slackswap.errors import InvalidPlan
 from slackswap.plan import Plan
 from slackswap.problem import Problem
 from slackswap.profile import Action
@@ -270,10 +269,7 @@ def _with_stalls(
 ) -> Change:
     if change.time_ns is None:  # nothing to compare with: taken back, it does not fit
         return replace(change, stalls=())
-    try:
-        bare = simulate(problem, _taken_back(before, after, change.tensors), timeline=True)
-    except InvalidPlan:
-        return replace(change, stalls=())
+    bare = simulate(problem, _taken_back(before, after, change.tensors), timeline=True)
     return replace(change, stalls=stall_shifts(bare, second))
 
 

@@ -152,6 +152,8 @@ def _time(change: Change) -> str:
         return _signed(change.time_ns, "ns")
     if change.shortfall_bytes:
         return f"needed: else {format_bytes(change.shortfall_bytes)} short"
+    if change.moved_bytes is None:
+        return "cannot be taken back alone"
     return "-"
 
 

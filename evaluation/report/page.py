@@ -76,12 +76,12 @@ def render_report(finished: Finished) -> str:
     )
     plans = finished.plans
     drawings: dict[str, str] = {}
-    timelines, stalls = _timelines(finished, drawings)
+    timelines, stalls, undrawn = _timelines(finished, drawings)
     context: dict[str, Any] = {
         "title": finished.title,
         "description": finished.description,
         "counts": _counts(finished),
-        "notes": notes(plans),
+        "notes": [*notes(plans), *undrawn],
         "claims": [
             {"entry": entry, "table": sensitivity_table(entry)} for entry in finished.claims
         ],
@@ -187,8 +187,11 @@ def _curves(finished: Finished, plain: pd.DataFrame) -> list[figures.Curve]:
 
 def _timelines(
     finished: Finished, drawings: dict[str, str]
-) -> tuple[list[MenuEntry], dict[str, Table]]:
-    """Draw the plans at the budget nearest to half, the best of each problem first."""
+) -> tuple[list[MenuEntry], dict[str, Table], list[str]]:
+    """Draw the plans at the budget nearest to half, the best of each problem first.
+
+    The last of the three says which could not be drawn, and why.
+    """
     plans = finished.plans
     rows = plans[(plans["variant"] == "") & plans["solved"]].copy()
     rows["distance"] = (rows["budget_fraction"] - _HALF).abs().astype(float).fillna(_HALF)
@@ -200,9 +203,17 @@ def _timelines(
     by_key = {record.key: record for record in finished.records}
     choices: list[MenuEntry] = []
     stalls: dict[str, Table] = {}
+    undrawn: list[str] = []
     for row in rows.head(MAX_TIMELINES).itertuples(index=False):
         name = f"timeline-{len(choices)}"
-        drawn = _timeline(finished, by_key[str(row.key)])
+        try:
+            drawn = _timeline(finished, by_key[str(row.key)])
+        except SlackSwapError as error:
+            # The profile has changed since, or is not here: its figures stand, its picture cannot.
+            undrawn.append(
+                f"the plan of {row.planner} for {row.profile} at {row.budget} is not drawn: {error}"
+            )
+            continue
         if drawn is None:
             continue
         drawings[name], stalls[name] = drawn
@@ -212,19 +223,15 @@ def _timelines(
                 f"{row.planner} ({row.throughput:.1%})", name,
             )
         )
-    return choices, stalls
+    return choices, stalls, undrawn
 
 
 def _timeline(finished: Finished, record: Record) -> tuple[str, Table] | None:
     path = finished.store.plan_path(record.key)
     if not path.is_file():
         return None
-    try:
-        problem = record.cell.problem()
-        evaluation = simulate(problem, Plan.load(path), timeline=True)
-    except SlackSwapError:
-        # The profile has changed since, or is not here: its figures stand, its picture cannot.
-        return None
+    problem = record.cell.problem()
+    evaluation = simulate(problem, Plan.load(path), timeline=True)
     total = evaluation.iteration_ns or 1
     rows = tuple(
         (

@@ -33,6 +33,7 @@ from slackswap.profiles.library import (
     profile_hardware,
     profile_names,
     resolve_profile,
+    split_variant,
 )
 from slackswap.quantities import format_bytes, format_ns
 
@@ -138,8 +139,7 @@ class ProfileSource:
             For a key that no recipe has.
         """
         if isinstance(document, str):
-            known = document in profile_names()
-            document = {"library": document} if known else {"file": document}
+            document = _named(document)
         kinds = [kind for kind in _KEYS if kind in document]
         if len(kinds) != 1:
             raise SlackSwapError(
@@ -175,6 +175,16 @@ class ProfileSource:
     def changed(self, changes: Mapping[str, Any]) -> ProfileSource:
         """Return a copy with some keys of the recipe replaced."""
         return ProfileSource.of({**self.options, **changes})
+
+
+def _named(text: str) -> Mapping[str, Any]:
+    """Return the recipe of a library name, of a variant of one, or of a file."""
+    if text in profile_names():
+        return {"library": text}
+    if "@" in text and not os.path.exists(text):
+        name, sizes = split_variant(text)
+        return {"library": name, "label": text, **sizes}
+    return {"file": text}
 
 
 _KEYS: Mapping[str, tuple[str, ...]] = {
