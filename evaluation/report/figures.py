@@ -5,7 +5,7 @@ Backgrounds are transparent and text takes the page's colour, so that a page may
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,6 @@ from slackswap.evaluation.analysis.statistics import performance_profiles
 from slackswap.evaluation.report.palette import (
     ACTION_COLOURS,
     BLUE,
-    DASHES,
     GREY,
     KIND_COLOURS,
     looks,
@@ -30,6 +29,8 @@ _GRID = "rgba(128,128,128,0.25)"
 _ROW_PX = 24
 #: Added time up to which bars are drawn.
 _LONGEST = 0.6
+#: What ends a bar that is longer than drawn.
+_BREAK = "⫽"
 #: Lines drawn at first in a figure with one a planner.
 _SHOWN = 9
 #: Ratio up to which performance profiles are drawn at first.
@@ -53,6 +54,7 @@ def ranking_figure(frame: pd.DataFrame) -> go.Figure:
         .sort_values("throughput", kind="stable")
     )
     names = list(best.index)
+    unsolved = _unsolved(frame)
     share = 100 * best[["stall", "recompute"]].astype(float).div(
         best["iteration"].astype(float), axis=0
     )
@@ -68,6 +70,7 @@ def ranking_figure(frame: pd.DataFrame) -> go.Figure:
                           "%{customdata[1]:.1f}% of the iteration<extra></extra>",
         )
     )
+    _without_bars(figure, unsolved)
     ceiling = _ceiling(frame)
     if ceiling is not None:
         figure.add_vline(x=ceiling, line={"color": KIND_COLOURS["stall"], "dash": "dash"})
@@ -75,7 +78,7 @@ def ranking_figure(frame: pd.DataFrame) -> go.Figure:
             x=ceiling, y=1, yref="paper", yanchor="bottom", showarrow=False, xanchor="right",
             text=f"no plan can exceed {ceiling:.1%}", font={"color": KIND_COLOURS["stall"]},
         )
-    styled(figure, height=90 + _ROW_PX * max(3, len(names)), legend=False)
+    styled(figure, height=90 + _ROW_PX * max(3, len(names) + len(unsolved)), legend=False)
     figure.update_xaxes(title="throughput",
                         tickformat=".0%", range=[0, 1.03])
     figure.update_yaxes(automargin=True, gridcolor=_CLEAR)
@@ -100,10 +103,18 @@ def time_figure(frame: pd.DataFrame) -> go.Figure:
             orientation="h", name=name, marker={"color": KIND_COLOURS[name]},
             hovertemplate=f"%{{y}}: {name} %{{x:.2%}}<extra></extra>",
         )
-    styled(figure, height=120 + _ROW_PX * max(3, len(rows)))
+    unsolved = _unsolved(frame)
+    _without_bars(figure, unsolved)
+    styled(figure, height=120 + _ROW_PX * max(3, len(rows) + len(unsolved)))
     figure.update_layout(barmode="stack")
-    # The few that take far longer are cut off; their labels say how long.
+    # The few that take far longer are cut off, with a mark; their labels say how long.
     longest = min(float(added.max()), _LONGEST) if len(added) else 1.0
+    for name, share in zip(names, added, strict=True):
+        if share > longest:
+            figure.add_annotation(
+                x=longest, y=name, text=_BREAK, showarrow=False, font={"size": 18, "color": _TEXT},
+                bgcolor="white", borderpad=0,
+            )
     figure.update_xaxes(title="time added to the iteration", tickformat=".0%",
                         range=[0, 1.02 * longest or 1.0])
     figure.update_yaxes(automargin=True, gridcolor=_CLEAR)
@@ -245,7 +256,9 @@ def action_figure(frame: pd.DataFrame) -> go.Figure:
             marker={"color": ACTION_COLOURS[action]},
             hovertemplate=f"%{{y}}: {action} %{{x:.1%}}<extra></extra>",
         )
-    styled(figure, height=120 + _ROW_PX * max(3, len(rows)))
+    unsolved = _unsolved(frame)
+    _without_bars(figure, unsolved)
+    styled(figure, height=120 + _ROW_PX * max(3, len(rows) + len(unsolved)))
     figure.update_layout(barmode="stack")
     figure.update_xaxes(title="share of the saved bytes", tickformat=".0%", range=[0, 1])
     figure.update_yaxes(automargin=True, gridcolor=_CLEAR)
@@ -275,19 +288,16 @@ class Curve:
 def search_figure(curves: Sequence[Curve]) -> go.Figure:
     """Draw how far above the bound the best plan found is, against seconds of search."""
     figure = go.Figure()
-    style = looks(curve.planner for curve in curves)
-    problems = sorted({curve.problem for curve in curves})
+    style = looks(f"{curve.planner}, {curve.problem}" for curve in curves)
     for curve in curves:
-        look = style[curve.planner]
         seconds = np.array([point[0] for point in curve.points], dtype=float)
         best = np.minimum.accumulate([point[1] for point in curve.points])
         name = f"{curve.planner}, {curve.problem}"
+        look = style[name]
         figure.add_scatter(
             x=np.maximum(seconds, 1e-3), y=np.maximum(best / curve.bound_ns - 1, 1e-5),
             mode="lines+markers", name=name,
-            # One colour a planner, one dash a problem.
-            line={"shape": "hv", "color": look.colour, "width": 1.8,
-                  "dash": DASHES[problems.index(curve.problem) % len(DASHES)]},
+            line={"shape": "hv", "color": look.colour, "width": 1.8, "dash": look.dash},
             marker={"symbol": look.mark, "size": 5},
             hovertemplate=f"{name}: %{{y:.3%}} above the bound after %{{x:.2f}} s<extra></extra>",
         )
@@ -295,6 +305,33 @@ def search_figure(curves: Sequence[Curve]) -> go.Figure:
     figure.update_xaxes(title="seconds of search", type="log", dtick=1)
     figure.update_yaxes(title="above the bound", type="log", tickformat=".3~%", dtick=1)
     return figure
+
+
+def _unsolved(frame: pd.DataFrame) -> dict[str, str]:
+    """Return how those ended that have no plan for a problem, by planner."""
+    rows = frame[frame["planner"].notna()]
+    names = rows["planner"].astype(str)
+    solved = set(names[rows["solved"]])
+    return {
+        name: str(status)
+        for name, status in zip(names, rows["status"], strict=True)
+        if name not in solved
+    }
+
+
+def _without_bars(figure: go.Figure, unsolved: Mapping[str, str]) -> None:
+    """Give those without a plan their row, below the others, with a word in place of a bar."""
+    if not unsolved:
+        return
+    figure.add_bar(
+        y=list(unsolved), x=[0.0] * len(unsolved), orientation="h", text=list(unsolved.values()),
+        textposition="outside", cliponaxis=False, showlegend=False, marker={"color": GREY},
+        hovertemplate="%{y}: %{text}<extra></extra>",
+    )
+    others = [name for bars in figure.data[:-1] for name in bars.y]
+    figure.update_yaxes(
+        categoryorder="array", categoryarray=[*unsolved, *dict.fromkeys(others)]
+    )
 
 
 def _visible(planner: str, place: int) -> bool | str:

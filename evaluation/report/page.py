@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -116,8 +117,14 @@ def _problem_figures(plans: pd.DataFrame, drawings: dict[str, str]) -> list[dict
                            ("actions", figures.action_figure)):
             names[kind] = f"{kind}-{number}"
             drawings[names[kind]] = pack_figure(draw(rows))
-        found.append({"label": _problem_label(key, mine), "figures": names})
+        label = _problem_label(key, mine)
+        found.append({"label": label, "anchor": anchor(label), "figures": names})
     return found
+
+
+def anchor(label: str) -> str:
+    """Return the part of an address that leads to a problem: letters, digits and hyphens."""
+    return "problem-" + re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")
 
 
 def _budget_figures(plans: pd.DataFrame, drawings: dict[str, str]) -> list[MenuEntry]:

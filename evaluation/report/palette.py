@@ -26,7 +26,7 @@ ACTION_COLOURS: Mapping[str, str] = {"keep": BLUE, "swap": GREEN, "recompute": O
 
 _HUES = (ORANGE, GREEN, PINK, SKY, YELLOW, GREY)
 _MARKS = ("square", "diamond", "triangle-up", "x", "cross", "triangle-down", "star", "pentagon")
-DASHES = ("solid", "dash", "dot", "dashdot")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "8px 2px 2px 2px")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,10 @@ _FIXED: Mapping[str, Look] = {
 
 
 def looks(planners: Iterable[str]) -> dict[str, Look]:
-    """Return a look for each planner: equal planners, equal looks."""
+    """Return a look for each planner: equal planners, equal looks.
+
+    Colour and dash together differ between any two of 42.
+    """
     others = sorted(name for name in set(planners) if name not in _FIXED)
     found = dict(_FIXED)
     for number, name in enumerate(others):

@@ -84,7 +84,44 @@
       document.getElementById(id).hidden = id !== menu.value;
     });
     menu.addEventListener("change", show);
+    // An address may end in what to show: #problem-...
+    const follow = () => {
+      const wanted = decodeURIComponent(location.hash.slice(1));
+      if (!ids.includes(wanted)) return;
+      menu.value = wanted;
+      show();
+      menu.scrollIntoView();
+    };
+    window.addEventListener("hashchange", follow);
     show();  // a browser may have kept an earlier choice
+    follow();
+  }
+
+  // A click on a heading sorts by its column; another one turns the order round.
+  const sortable = (text) => {
+    const found = text.replace(/,/g, "").match(/^[+-]?[\d.]+(e[+-]?\d+)?/);
+    if (!found) return [1, text];
+    const units = { ns: 1e-9, "µs": 1e-6, us: 1e-6, ms: 1e-3, s: 1, min: 60, h: 3600,
+      B: 1, kB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12 };
+    const unit = text.replace(/,/g, "").slice(found[0].length).trim().split(/[\s/]/)[0];
+    return [0, Number(found[0]) * (units[unit] ?? 1)];
+  };
+  const before = (a, b) => (a[0] - b[0]) || (a[1] < b[1] ? -1 : a[1] > b[1] ? 1 : 0);
+  for (const table of document.querySelectorAll("table.sortable")) {
+    const body = table.tBodies[0];
+    [...table.tHead.rows[0].cells].forEach((heading, column) => {
+      const sort = () => {
+        const down = heading.getAttribute("aria-sort") === "ascending";
+        for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+        heading.setAttribute("aria-sort", down ? "descending" : "ascending");
+        const key = (row) => sortable(row.cells[column].textContent.trim());
+        const rows = [...body.rows].sort((a, b) => before(key(a), key(b)));
+        body.append(...(down ? rows.reverse() : rows));
+      };
+      heading.tabIndex = 0;
+      heading.addEventListener("click", sort);
+      heading.addEventListener("keydown", (event) => { if (event.key === "Enter") sort(); });
+    });
   }
 
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {

@@ -17,7 +17,9 @@ def test_ranking_is_sorted_and_names_the_ceiling() -> None:
     frame = frame_of(made_up("slackswap", time=1.25), made_up("a", time=2.0),
                      made_up("b", time=None), made_up_bound(time=1.2))
     figure = figures.ranking_figure(frame)
-    (bars,) = figure.data
+    bars, without = figure.data
+    assert (list(without.y), list(without.text)) == (["b"], ["infeasible"])
+    assert figure.layout.yaxis.categoryarray == ("b", "a", "slackswap")
     # Plotly draws the first bar at the bottom.
     assert list(bars.y) == ["a", "slackswap"]
     assert list(bars.x) == pytest.approx([0.5, 0.8])
@@ -101,3 +103,23 @@ def test_planners_look_different_and_the_same_everywhere() -> None:
     style = looks(names)
     assert len({(s.colour, s.mark, s.dash) for s in style.values()}) == len(style)
     assert looks(["slackswap"])["slackswap"] == style["slackswap"]
+
+
+def test_bars_that_are_cut_off_end_in_a_mark() -> None:
+    long = {"recompute_ns": 1_000_000, "stall_forward_ns": 0, "stall_backward_ns": 0}
+    short = {"recompute_ns": 100_000, "stall_forward_ns": 0, "stall_backward_ns": 0}
+    figure = figures.time_figure(frame_of(
+        made_up("slow", time=2.0, figures=long), made_up("fast", time=1.1, figures=short),
+        made_up("never", time=None),
+    ))
+    (mark,) = figure.layout.annotations
+    assert mark.y == "slow  +100.0%"
+    assert mark.x <= figure.layout.xaxis.range[1]
+    assert "never" in figure.layout.yaxis.categoryarray
+
+
+def test_any_two_lines_differ_in_colour_or_dash() -> None:
+    from slackswap.evaluation.report.palette import looks
+
+    styles = looks([f"planner-{number}" for number in range(40)])
+    assert len({(look.colour, look.dash) for look in styles.values()}) == len(styles)
