@@ -1,6 +1,7 @@
 """Draws the pictures of the guide, from simulations: ``python docs/draw.py [NAME ...]``.
 
-Those of `CONCEPTS` depend on the referee and the price table alone; a test holds them to the files.
+Those of `CONCEPTS` depend on the cost model and the price table alone; a test holds the files to
+them.
 Those of `RESULTS` show what planners and bounds reach, and are drawn anew when these change.
 """
 

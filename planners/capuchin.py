@@ -38,7 +38,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from slackswap.analysis.memory import away_at, critical_op
+from slackswap.analysis.memory import critical_op, not_resident_at
 from slackswap.cost_model.schedule import backward_schedule
 from slackswap.cost_model.scorer import RECOMPUTE, SWAP, Codes, Scorer
 from slackswap.deadline import NO_DEADLINE, Deadline
@@ -95,7 +95,7 @@ class Capuchin(WithReadings):
         choice = _Choice(scorer, self.free_time, Deadline.after(time_limit))
         peak = critical_op(graph)
         missing = peak.level_bytes - problem.budget_bytes
-        stages = (away_at(graph, peak), graph.is_saved)
+        stages = (not_resident_at(graph, peak), graph.is_saved)
         stage = 0
         while not scores.feasible[0]:
             missing = choice.cover(stages[stage], max(missing, 1))

@@ -7,9 +7,10 @@ is still missing is recomputed, cheapest first; copies go out first in, first ou
 earliest deadline first, and no barrier binds them to layers. `literal=True` is that alone.
 
 How the rule is read here. Closure prices order the tensors; a threshold in that order separates
-what is recomputed from what is not. Everything above the threshold is worth the link equally: each
-byte of it that is away moves the threshold down by one byte. So among those the earliest written go
-first: their copies start soonest and are needed back last, which is where the slack is.
+what is recomputed from what is not. For the link, all tensors above the threshold are of the same
+value: each byte of them that is swapped out spares one byte at the threshold from recomputation. So
+the earliest written go first: their copies start soonest and are needed back last, which is where
+the slack is.
 
 What is ours. A price order decides tensors one by one, but what dropping one costs depends on what
 else is dropped and stored. So the order is made several times, each time with other intermediates

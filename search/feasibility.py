@@ -114,7 +114,7 @@ def least_budget(problem: Problem, *, time_limit: float | None = None) -> LeastB
     """Find the least budget that works for a profile on a hardware.
 
     Below stands a proof: what one op needs by itself, or more where the model's relaxation needs
-    more. Above stands a plan that the referee accepts.
+    more. Above stands a plan that fits, by simulation.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from slackswap.analysis.closure import IMPOSSIBLE, closure_ns
-from slackswap.analysis.memory import away_at, critical_op
+from slackswap.analysis.memory import critical_op, not_resident_at
 from slackswap.compiling import compiled
 from slackswap.cost_model.scorer import KEEP, RECOMPUTE, SWAP, Codes
 from slackswap.graph import Bools, Ints
@@ -49,7 +49,7 @@ class _Chooser:
         self.best, scorer = best, best.scorer
         graph = scorer.graph
         self.critical = critical_op(graph)
-        self.relieving = away_at(graph, self.critical)
+        self.relieving = not_resident_at(graph, self.critical)
         self.base: Codes = np.where(best.plan == RECOMPUTE, scorer.default, best.plan)
         self.base[(self.base == SWAP) & scorer.allowed[:, KEEP]] = KEEP
         may = self.relieving & scorer.allowed[:, RECOMPUTE]

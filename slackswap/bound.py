@@ -11,7 +11,7 @@ from slackswap.status import Status
 
 
 class BoundMethod(StrEnum):
-    """Rungs of the ladder of lower bounds, weakest first."""
+    """Methods of proving a lower bound, by and large the weakest first."""
 
     COMPUTE = "compute"
     LAGRANGIAN = "lagrangian"
@@ -33,7 +33,7 @@ class Bound:
     solver : str or None
         Solver that ran, if any.
     status : Status
-        `optimal` when the rung's own problem was solved to the end, else `timeout` or `feasible`.
+        `optimal` when the method's own problem was solved to the end, else `timeout` or `feasible`.
     safe : bool
         Whether the value rests on exact arithmetic alone, not on a solver's tolerance.
     tolerance : float

@@ -15,7 +15,7 @@ import numpy as np
 
 from slackswap.analysis.closure import ClosureOrder, least_rerun_ns, rank_by_closure, spread
 from slackswap.analysis.layers import layer_of_ops
-from slackswap.analysis.memory import CriticalOp, away_at, critical_op
+from slackswap.analysis.memory import CriticalOp, critical_op, not_resident_at
 from slackswap.compiling import compiled, compiled_part
 from slackswap.cost_model.scorer import KEEP, RECOMPUTE, SWAP, Codes, Scorer
 from slackswap.graph import Bools, Ints
@@ -55,7 +55,7 @@ class Task:
         self.scorer = Scorer(problem)
         graph = self.scorer.graph
         self.critical: CriticalOp = critical_op(graph)
-        self.relieving: Bools = away_at(graph, self.critical)
+        self.relieving: Bools = not_resident_at(graph, self.critical)
         self.base: Codes = self.scorer.default.copy()
         must_go = graph.is_saved & ~self.scorer.allowed[:, KEEP]
         if must_go.any():

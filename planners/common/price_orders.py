@@ -11,7 +11,7 @@ import numpy as np
 
 from slackswap.analysis.checkpoints import checkpoints
 from slackswap.analysis.hull import hull_vertices
-from slackswap.analysis.memory import away_above
+from slackswap.analysis.memory import not_resident_above
 from slackswap.cost_model.scorer import KEEP
 from slackswap.planners.common.candidates import Candidates, Task
 
@@ -42,7 +42,7 @@ def price_orders(task: Task) -> Iterator[Candidates]:
     graph = task.scorer.graph
     seen = {task.relieving.tobytes()}
     for part in _LEVELS:
-        useful = away_above(graph, int(part * task.critical.level_bytes))
+        useful = not_resident_above(graph, int(part * task.critical.level_bytes))
         if useful.tobytes() in seen:
             continue
         seen.add(useful.tobytes())

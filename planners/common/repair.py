@@ -1,4 +1,4 @@
-"""Making a plan fit: single changes in the referee until it does."""
+"""Making a plan fit: single changes, scored by the cost model, until it does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def repair(
     Parameters
     ----------
     scorer : Scorer
-        The referee of the problem.
+        Scores plans of the problem.
     codes : int8[tensors]
         A plan that does not fit.
     actions : tuple of int8

@@ -1,8 +1,8 @@
 """Variation: how genomes are drawn, changed and crossed.
 
 Every operator draws from the `random.Random` it is given, and leaves a genome of the space a
-genome of the space. They change genomes in place. None knows a price: what an action costs is for
-the referee to say.
+genome of the space. They change genomes in place. None knows what an action costs: the
+cost model says that of whole candidates.
 """
 
 from __future__ import annotations

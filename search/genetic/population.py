@@ -78,7 +78,7 @@ def grade_genomes(
     genomes : sequence of int8[genes]
         Genomes of `space`.
     scorer : Scorer
-        The referee of the problem.
+        Scores plans of the problem.
     space : Space
         Its search space.
     jobs : int

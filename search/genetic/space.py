@@ -163,8 +163,8 @@ def _twins(ascending: Ints, nbytes: Ints) -> NDArray[np.intp]:
 def _roles(profile: Profile, graph: Graph, genes: Genes) -> tuple[Genes, NDArray[np.intp]]:
     """Group genes by role, and lay them out by layer and role.
 
-    A role is the name of tensor and kind of producer with all numbers taken out, and the how
-    manieth of these it is within its layer: ``layer7.dropout2.mask`` is the second of its kind.
+    A role is the tensor's name and its producer's kind without numbers, and its place among those
+    of its layer that share them: ``layer7.dropout2.mask`` is the second of its kind.
     So names that carry a layer's number, running numbers (``add_31``) or no numbers all work.
     """
     layers = _layers(profile, graph, genes)

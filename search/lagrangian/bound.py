@@ -1,7 +1,7 @@
 """The Lagrangian bound: prices found by cutting planes, evaluated in exact arithmetic.
 
 The bound is concave and piecewise linear in the prices. Each minimum cut gives its value and a
-linear piece above it; a small linear programme over all pieces so far proposes the next prices
+linear piece above it; a small LP over all pieces so far proposes the next prices
 (Kelley), and the step goes part of the way there from the best prices known (in-out), which damps
 the jumps. Rows for the link are added where the choice at hand breaks them most.
 """
@@ -240,7 +240,7 @@ def _between(old: Multipliers, new: Multipliers, step: float) -> Multipliers:
 
 
 class _Master:
-    """The linear programme over the pieces found so far, built up row by row.
+    """The LP over the pieces found so far, built up row by row.
 
     It maximises an estimate t subject to ``t <= slope @ prices + rerun`` for each piece, where the
     slope is how far the choice of the piece breaks each limit. The estimate is an upper bound on

@@ -22,7 +22,7 @@ def codes_of(model: PlanModel, x: Floats) -> Codes:
 def hint_of(model: PlanModel, codes: Codes) -> Floats:
     """Return a plan's decisions as the model's variables; NaN for those that follow from them.
 
-    A stored tensor that no step reads counts as dropped, as it does in the referee.
+    A stored tensor that no step reads counts as dropped, as in the cost model.
     """
     problem, graph = model.data.problem, model.data.graph
     plan = Scorer(problem).decode(codes)

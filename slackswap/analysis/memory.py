@@ -36,16 +36,16 @@ def critical_op(graph: Graph) -> CriticalOp:
     return CriticalOp(index, int(durations[:index].sum()), int(levels.max(initial=0)))
 
 
-def away_above(graph: Graph, level_bytes: int) -> Bools:
-    """Saved tensors that are away during some op at which keeping everything exceeds a level."""
+def not_resident_above(graph: Graph, level_bytes: int) -> Bools:
+    """Saved tensors that may be elsewhere during some op at which keeping all exceeds a level."""
     above = np.concatenate(graph.keep_all_levels) > level_bytes
     before = np.concatenate([[0], np.cumsum(above)])
     first_need = graph.n_forward + np.maximum(graph.first_backward_read, 0)
-    above_while_away: Bools = before[first_need] > before[graph.last_forward_use + 1]
-    return graph.is_saved & above_while_away
+    above_while_absent: Bools = before[first_need] > before[graph.last_forward_use + 1]
+    return graph.is_saved & above_while_absent
 
 
-def away_at(graph: Graph, op: CriticalOp) -> Bools:
+def not_resident_at(graph: Graph, op: CriticalOp) -> Bools:
     """Saved tensors whose forward uses are over before an op and whose first need comes after it.
 
     Swapping or dropping these relieves the op; swapping or dropping others does not.
@@ -55,7 +55,7 @@ def away_at(graph: Graph, op: CriticalOp) -> Bools:
 
 
 def least_levels(graph: Graph, movable: Bools) -> Ints:
-    """Memory during each op, forward then backward, while all that may be away then is.
+    """Memory during each op, forward then backward, while nothing is resident that need not be.
 
     Returns
     -------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from slackswap.analysis.memory import away_at, critical_op, least_levels
+from slackswap.analysis.memory import critical_op, least_levels, not_resident_at
 from slackswap.cost_model.scorer import RECOMPUTE, SWAP, Scorer
 from slackswap.graph import Ints
 
@@ -41,9 +41,9 @@ def least_ns(scorer: Scorer, budget_bytes: int | None = None) -> int | None:
     if least_levels(graph, movable).max(initial=0) > budget:
         return None
     critical = critical_op(graph)
-    away = away_at(graph, critical)
+    absent = not_resident_at(graph, critical)
     missing = critical.level_bytes - budget
-    may_drop, may_swap = away & allowed[:, RECOMPUTE], away & allowed[:, SWAP]
+    may_drop, may_swap = absent & allowed[:, RECOMPUTE], absent & allowed[:, SWAP]
     bytes_per_ns = problem.hardware.d2h_bytes_per_s / 1e9
     missing -= min(int(bytes_per_ns * critical.start_ns) + 1, int(graph.nbytes[may_swap].sum()))
     if missing <= 0:
