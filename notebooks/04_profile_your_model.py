@@ -132,7 +132,7 @@ shown
 # %%
 if HAVE_TORCH:
     problem = Problem(large, a100, "50%")
-    shown = compare(solve(problem, "recompute-all"), solve(problem, "slackswap"))
+    shown = compare(solve(problem, "block-checkpointing"), solve(problem, "slackswap"))
 shown
 
 # %% [markdown]

@@ -77,7 +77,9 @@ hideable.map("{:.0%}".format)
 # %%
 figure = go.Figure()
 for model in models:
-    figure.add_scatter(x=names, y=hideable[model], mode="lines+markers", name=model)
+    # Devices have no order and nothing between them: marks, not lines.
+    figure.add_scatter(x=names, y=hideable[model], mode="markers", name=model,
+                       marker={"size": 10})
 figure.add_hline(y=1, line_dash="dash", annotation_text="everything")
 figure.update_layout(
     template="plotly_white", height=420, margin={"t": 30},
@@ -110,11 +112,11 @@ gains.map("{:.1%}".format, na_action="ignore")
 
 # %%
 figure = go.Figure()
-for label, dash in (("both", "solid"), ("recompute only", "dash"), ("swap only", "dot"),
-                    ("at most", "longdash")):
+for label, mark in (("both", "circle"), ("recompute only", "square"), ("swap only", "diamond"),
+                    ("at most", "line-ew-open")):
     figure.add_scatter(
-        x=gains.index, y=gains[label].astype(float), mode="lines+markers", name=label,
-        line={"dash": dash},
+        x=gains.index, y=gains[label].astype(float), mode="markers", name=label,
+        marker={"symbol": mark, "size": 12, "line": {"width": 2}},
     )
 figure.update_layout(
     template="plotly_white", height=420, margin={"t": 30},

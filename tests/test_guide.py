@@ -1,8 +1,10 @@
-"""What the guide says to type works, and its pictures are what the referee draws."""
+"""What the guide says to type works, and its pictures are what the simulator draws."""
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import pkgutil
 import re
 import shlex
 import sys
@@ -102,3 +104,32 @@ def test_all_concept_pictures_are_tested(drawing: ModuleType) -> None:
     assert set(drawing.CONCEPTS) == set(CONCEPTS)
     for name in (*drawing.CONCEPTS, *drawing.RESULTS):
         assert (DOCS / "pictures" / f"{name}.svg").is_file()
+
+
+def documented() -> list[str]:
+    """The names that the API reference lists."""
+    return re.findall(
+        r"^   (slackswap[\w.]+)$", (DOCS / "api.rst").read_text(encoding="utf-8"), re.M
+    )
+
+
+@pytest.mark.parametrize("name", documented())
+def test_every_name_of_the_reference_exists(name: str) -> None:
+    pkgutil.resolve_name(name)
+
+
+def test_the_reference_has_every_name_that_the_notebooks_use() -> None:
+    listed = {name.rpartition(".")[2] for name in documented()}
+    used = set()
+    for notebook in sorted((DOCS.parent / "notebooks").glob("*.py")):
+        for node in ast.walk(ast.parse(notebook.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("slackswap"):
+                used |= {alias.name for alias in node.names}
+    assert len(used) > 20
+    assert used <= listed, sorted(used - listed)
+
+
+def test_every_page_is_linked_from_the_index() -> None:
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    for page in DOCS.glob("*.md"):
+        assert page.stem == "index" or re.search(rf"^{page.stem}$", index, re.M), page.name
