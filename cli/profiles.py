@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from slackswap.cli.inputs import HardwareOption, JsonOption, ProfileArgument
 
@@ -120,7 +121,27 @@ def export_profile(
     _deliver(found if name is None else found.with_name(name), device, output, as_json)
 
 
-@app.command("import")
+class ImportCommand(TyperCommand):
+    """A command whose help ends in the formats it reads; they are loaded for help alone."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the formats, each with its options."""
+        from slackswap.profiles.importers import FORMATS
+
+        rows = [
+            (known.name, known.description + (f"; options: {_options(known.options)}"
+                                              if known.options else ""))
+            for known in FORMATS.values()
+        ]
+        with formatter.section("Formats"):
+            formatter.write_dl(rows)
+
+
+def _options(options: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={_json(value)}" for key, value in options.items())
+
+
+@app.command("import", cls=ImportCommand)
 def import_file(
     file: Annotated[str, typer.Argument(metavar="FILE", help="What another profiler wrote.")],
     format_name: Annotated[
@@ -136,7 +157,7 @@ def import_file(
     option: Annotated[
         list[str] | None,
         typer.Option("--option", metavar="NAME=VALUE",
-                     help="An option of the format (`slackswap profiles formats`); repeatable."),
+                     help="An option of the format, as listed below; repeatable."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -156,9 +177,9 @@ def import_file(
     _deliver(found, hardware_of(found), output, as_json)
 
 
-@app.command("formats")
+@app.command("formats", hidden=True)
 def list_formats(as_json: JsonOption = False) -> None:
-    """List the formats that `import` reads."""
+    """List the formats that `import` reads, as its help does; for programs."""
     from slackswap.cli.output import print_json, print_table
     from slackswap.profiles.importers import FORMATS
 
@@ -175,7 +196,7 @@ def list_formats(as_json: JsonOption = False) -> None:
         ("format", "what it is", "options"),
         [
             (known.name, known.description,
-             ", ".join(f"{key}={_json(value)}" for key, value in known.options.items()) or "-")
+             _options(known.options) or "-")
             for known in FORMATS.values()
         ],
         left=("format",), folding=("what it is", "options"),

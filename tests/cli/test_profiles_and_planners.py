@@ -242,3 +242,14 @@ def test_check_fails_when_nothing_applied(cli):
     assert result.code == 2
     assert "0 checks ran" in result.out
     assert "no check applied" in result.out
+
+
+def test_the_help_of_import_lists_formats_and_their_options(cli):
+    from slackswap.profiles.importers import FORMATS
+
+    said = cli("profiles", "import", "--help").out
+    for known in FORMATS.values():
+        assert f"\n  {known.name} " in said
+        for option in known.options:
+            assert f"{option}=" in said
+    assert "formats " not in cli("profiles", "--help").out
