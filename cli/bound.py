@@ -41,6 +41,8 @@ def bound_command(
     """Prove how fast any plan can be at most.
 
     For example: slackswap bound gpt2-xl --budget 50% --method milp --time-limit 60
+
+    Exit code 3: it is proven that no plan fits.
     """
     from slackswap.cli.judged import check_seconds, least_beside, method_of
     from slackswap.cli.output import Progress, heading, print_json, print_pairs

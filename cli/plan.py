@@ -51,6 +51,8 @@ def plan_command(
     """Make a plan for a profile under a memory budget.
 
     For example: slackswap plan bert-large --budget 50% -o plan.json
+
+    Exit code 3: no plan fits.
     """
     from slackswap import files
     from slackswap.cli.judged import (

@@ -75,7 +75,7 @@ def show_profile(
 ) -> None:
     """Show what a profile holds.
 
-    Sizes by kind and layer, what the link can hide, what recomputing costs.
+    Sizes by kind and layer, what the link can overlap, what recomputing costs.
     """
     from slackswap import files
     from slackswap.cli.inputs import load_inputs

@@ -44,6 +44,8 @@ def simulate_command(
     """Score a plan file: simulate one iteration under it.
 
     For example: slackswap simulate bert-large plan.json --budget 50% --trace timeline.json
+
+    Exit code 3: the plan does not fit.
     """
     from slackswap import files
     from slackswap.cli.judged import bound_beside, method_of

@@ -32,7 +32,7 @@ def print_summary(summary: ProfileSummary, profile: Profile) -> None:
         ("memory", f"static {format_bytes(static)} + keep-everything peak {format_bytes(peak)} = "
                    f"{format_bytes(static + peak)}{device}"),
         ("link", f"{summary.hardware}'s takes out {format_bytes(summary.link_bytes)} during the "
-                 f"forward pass: it can hide {percent(summary.hideable_fraction)} of the saved "
+                 f"forward pass: it can overlap {percent(summary.hideable_fraction)} of the saved "
                  f"bytes"),
         ("identity", summary.sha256),
         *_origin(profile),
