@@ -101,7 +101,7 @@ def root(
     Start with: slackswap plan bert-large --budget 50%
 
     Exit codes: 0 answered, 2 bad input or something it needs is missing, 3 no feasible plan (plan,
-    compare, simulate and bound), 130 interrupted, 1 anything else that is wrong.
+    compare, simulate, bound and run), 130 interrupted, 1 anything else that is wrong.
     """
 
 

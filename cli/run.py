@@ -67,8 +67,8 @@ def run_command(
     """Train a model under a plan and compare what the simulator said with what happened.
 
     Loss, gradients and the trained weights are compared with the plain model's, bit for bit. Needs
-    the torch extra: pip install 'slackswap[torch]'. Exit code 4: bits differ, or memory went above
-    the budget.
+    the torch extra: pip install 'slackswap[torch]'. Exit code 3: no plan fits. Exit
+    code 4: bits differ, or memory went above the budget.
 
     For example: slackswap run my_model:build --budget 50% --planner slackswap --steps 20
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -242,3 +243,10 @@ def test_a_terminal_without_the_characters_is_no_error(here):
     assert wrong.returncode == 2
     assert "'...u'" in wrong.stderr
     assert "'…µ'" in json.loads(wrong.stdout)["what"]
+
+
+def test_commands_that_exit_with_3_say_so_in_their_help_and_no_others_do(cli):
+    for command, (module, _) in COMMANDS.items():
+        source = Path(importlib.import_module(module).__file__ or "").read_text(encoding="utf-8")
+        said = " ".join(cli(command, "--help").out.split())
+        assert ("typer.Exit(3)" in source) == ("Exit code 3:" in said), command

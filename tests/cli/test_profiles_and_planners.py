@@ -38,7 +38,7 @@ def test_show_tells_what_a_person_has(cli, name):
     people = cli("profiles", "show", name)
     assert people.code == 0
     profile = load_profile(name)
-    for words in (name, profile.source, "saved by kind", "saved by layer", "it can hide",
+    for words in (name, profile.source, "saved by kind", "saved by layer", "it can overlap",
                   "cheapest to recompute", "dearest to recompute", profile.sha256,
                   f"{len(profile.forward)} forward"):
         assert words in people.out
