@@ -101,7 +101,8 @@ def root(
     Start with: slackswap plan bert-large --budget 50%
 
     Exit codes: 0 answered, 2 bad input or something it needs is missing, 3 no feasible plan (plan,
-    compare, simulate, bound and run), 130 interrupted, 1 anything else that is wrong.
+    compare, simulate, bound and run), 4 a run whose bits or memory are wrong, 130 interrupted, 1
+    anything else that is wrong.
     """
 
 
@@ -116,7 +117,8 @@ def main(arguments: Sequence[str]) -> int:
     Returns
     -------
     int
-        The exit code: 0 answered, 2 bad input, 3 no feasible plan, 130 interrupted, 1 a bug.
+        The exit code: 0 answered, 2 bad input, 3 no feasible plan, 4 a run whose bits or memory
+        are wrong, 130 interrupted, 1 a bug.
     """
     words, debug = _without_debug(arguments)
     as_json = "--json" in words

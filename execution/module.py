@@ -118,7 +118,7 @@ class PlannedStep(nn.Module):  # type: ignore[misc]
         self.model = step.step
         # In a list, so that its parameters are not registered again.
         self._plain = [step]
-        self._captured, self._link = captured, link
+        self.captured, self._link = captured, link
         self._inputs = [_Signature.of(tensor) for tensor in captured.subject.tensors]
         static = list(captured.subject.static_tensors())
         joint = captured.lowered.joint
@@ -204,7 +204,7 @@ class PlannedStep(nn.Module):  # type: ignore[misc]
         self._check_state(tensors)
         arguments = dict(self._constants)
         arguments.update((node, tensor.detach()) for node, tensor, _ in self._static)
-        joint = self._captured.lowered.joint
+        joint = self.captured.lowered.joint
         inputs = dict(zip(joint.inputs, self._ordered(tensors), strict=True))
         arguments.update((node, tensor.detach()) for node, tensor in inputs.items())
         values = IterationValues(self._executable, arguments, self.take_host(), self._listener)
@@ -222,7 +222,7 @@ class PlannedStep(nn.Module):  # type: ignore[misc]
         return StaticRun(table, self._order, cast("Streams", link), values, values)
 
     def _ordered(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-        return [tensors[node.meta["desc"].idx] for node in self._captured.lowered.joint.inputs]
+        return [tensors[node.meta["desc"].idx] for node in self.captured.lowered.joint.inputs]
 
     def _finished(self, log: IterationLog) -> None:
         self.last = log
