@@ -26,6 +26,17 @@ NOT_BASELINES = ("keep-all",)
 PAPER_MODELS = ("bert-large", "gpt2-xl", "llama-7b")
 
 
+class Basis(StrEnum):
+    """What a claim's verdict rests on here."""
+
+    #: Arithmetic on the hardware catalogue, or true by definition of the planner.
+    CONSTRUCTED = "constructed"
+    #: A constant of the price table was fitted to it.
+    FITTED = "fitted"
+    #: Nothing here was fitted to it.
+    TESTED = "tested"
+
+
 class Verdict(StrEnum):
     """What the results say of a claim."""
 
@@ -99,6 +110,8 @@ class Claim:
         How the verdict is computed.
     judge : callable
         Results under one set of circumstances to a finding.
+    basis : Basis
+        What the verdict rests on.
     sensitive : bool
         Whether it depends on prices, link or budget, so that variants are worth a row.
     """
@@ -107,6 +120,7 @@ class Claim:
     paper: str
     how: str
     judge: Callable[[Results], Finding]
+    basis: Basis = Basis.TESTED
     sensitive: bool = True
 
 

@@ -14,18 +14,20 @@ BEGIN, END = "<!-- claims: begin -->", "<!-- claims: end -->"
 def claims_markdown(judged: Sequence[Judged]) -> str:
     """Return a table of the claims, then each claim with how it is judged and its sensitivity."""
     lines = [
-        "| the paper | here | verdict | holds in |",
-        "| --- | --- | --- | --- |",
+        "| the paper | here | verdict | basis | holds in |",
+        "| --- | --- | --- | --- | --- |",
     ]
     for entry in judged:
         reproduced, decided = entry.holds_in
         holds = f"{reproduced} of {decided}" if entry.sensitivity else "-"
         lines.append(
-            _row(entry.claim.paper, entry.finding.ours, str(entry.finding), holds)
+            _row(entry.claim.paper, entry.finding.ours, str(entry.finding),
+                 str(entry.claim.basis), holds)
         )
     for entry in judged:
         lines += ["", f"### {entry.claim.name[:1].upper()}{entry.claim.name[1:]}", "",
-                  f"*The paper:* {entry.claim.paper}.", "", entry.claim.how]
+                  f"*The paper:* {entry.claim.paper}. *Basis:* {entry.claim.basis}.", "",
+                  entry.claim.how]
         if entry.sensitivity:
             lines += ["", "| circumstances | here | verdict |", "| --- | --- | --- |",
                       _row("as given", entry.finding.ours, str(entry.finding))]

@@ -62,6 +62,7 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "warm_up_s": ("Float64", "time before: imports, compilation, laying out arrays"),
     "candidates": ("Int64", "unique candidates a search scored"),
     "reading": ("string", "reading of the planner's rule that gave the plan, of several tried"),
+    "readings": ("string", "what came of each reading, as JSON: nanoseconds, or why it has none"),
     "slowest_reading": ("string", "the one with the slowest plan"),
     "slowest_reading_ns": ("Int64", "simulated time of that plan"),
     "solver": ("string", "solver that the planner itself ran, if any"),
@@ -265,6 +266,8 @@ def _row(record: Record, bounds: Mapping[str, tuple[Bound, Bound]]) -> dict[str,
         (statistics[name] for name in _CANDIDATES if isinstance(statistics.get(name), int)), None
     )
     row["reading"] = statistics.get("reading")
+    if "readings" in statistics:
+        row["readings"] = files.canonical_json(statistics["readings"]).decode()
     if slowest := slowest_reading(statistics):
         row["slowest_reading"], row["slowest_reading_ns"] = slowest
     # A planner that proves a bound says there by which solver.

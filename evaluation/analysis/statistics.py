@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+#: Relative difference in time up to which two plans tie.
+TIE = 1e-3
+
 #: What one problem and one try are told apart by.
 PROBLEM = ["profile", "hardware", "variant", "budget", "problem"]
 
@@ -50,13 +53,17 @@ class Comparison:
     planner, reference : str
         Who is compared with whom.
     ratio : float
-        Geometric mean of throughput over the reference's; NaN without a common problem.
+        Geometric mean over instances of throughput over the reference's, each instance by the
+        mean of its problems; NaN without a common problem.
     low, high : float
-        Its 95% bootstrap interval over problems; NaN below three common problems.
+        Its 95% bootstrap interval over instances, which profiles are: budgets, links and prices of
+        one profile are not independent samples. NaN below three instances in common.
     common, only_planner, only_reference : int
         Problems solved by both, and by one alone.
     wins, ties, losses : int
-        Among the common ones, by simulated time.
+        Among the common ones, by simulated time; a tie is a difference of at most `TIE`.
+    instances : int
+        Profiles among the common problems.
     """
 
     planner: str
@@ -70,6 +77,7 @@ class Comparison:
     wins: int
     ties: int
     losses: int
+    instances: int
 
 
 def per_problem(frame: pd.DataFrame, value: str = "iteration_ns") -> pd.DataFrame:
@@ -145,7 +153,7 @@ def compare_planners(
     reference: str,
     *,
     rng: np.random.Generator,
-    tie: float = 1e-4,
+    tie: float = TIE,
     planners: Sequence[str] = (),
 ) -> list[Comparison]:
     """Compare planners with one of them, each on the problems that both solved.
@@ -182,12 +190,16 @@ def compare_planners(
         logs = np.log(
             base[both].to_numpy(dtype=float) / mine[both].to_numpy(dtype=float)
         )
-        low, high = bootstrap_interval(logs, rng)
+        # Cells of one profile rise and fall together: an instance counts once, by its mean.
+        instances = pd.Series(logs).groupby(
+            times.index.get_level_values("profile")[both].to_numpy(dtype=str)
+        ).mean()
+        low, high = bootstrap_interval(instances.to_numpy(dtype=float), rng)
         found.append(
             Comparison(
                 planner=planner,
                 reference=reference,
-                ratio=float(np.exp(logs.mean())) if len(logs) else float("nan"),
+                ratio=float(np.exp(instances.mean())) if len(logs) else float("nan"),
                 low=float(np.exp(low)),
                 high=float(np.exp(high)),
                 common=int(both.sum()),
@@ -196,6 +208,7 @@ def compare_planners(
                 wins=int((logs > tie).sum()),
                 ties=int((np.abs(logs) <= tie).sum()),
                 losses=int((logs < -tie).sum()),
+                instances=len(instances),
             )
         )
     return sorted(found, key=lambda c: (not c.common, -c.ratio if c.common else 0.0, c.planner))

@@ -35,6 +35,7 @@ from slackswap.profiles.library import (
     resolve_profile,
     split_variant,
 )
+from slackswap.profiles.simplified import simplified_profile
 from slackswap.quantities import format_bytes, format_ns
 
 #: Profiles kept by a process, so that the many cells of one profile build it once.
@@ -122,9 +123,9 @@ class ProfileSource:
     ----------
     recipe : str
         Canonical JSON object. ``library`` (a name; with ``batch``, ``sequence``, ``prices`` for
-        analytic ones), or ``file``, or ``generate`` (``random``, ``layered`` or ``deep-chain``,
-        with the generator's parameters, ``seed`` and ``traits``); and ``label``, what reports
-        call it.
+        analytic ones, and ``simplify``: parameters of `simplified_profile`), or ``file``, or
+        ``generate`` (``random``, ``layered`` or ``deep-chain``, with the generator's parameters,
+        ``seed`` and ``traits``); and ``label``, what reports call it.
     """
 
     recipe: str
@@ -188,7 +189,7 @@ def _named(text: str) -> Mapping[str, Any]:
 
 
 _KEYS: Mapping[str, tuple[str, ...]] = {
-    "library": ("batch", "sequence", "prices"),
+    "library": ("batch", "sequence", "prices", "simplify"),
     "file": (),
     "generate": (
         "seed", "n_forward", "ops_per_layer", "n", "saved_every", "traits",
@@ -213,7 +214,10 @@ def build_profile(profile: ProfileSource, hardware: HardwareSource) -> Profile:
         given["prices"] = Prices(**_known(Prices, options["prices"], "prices"))
     named = "name" in hardware.options
     priced_for = hardware.base(DEFAULT_HARDWARE) if named else None
-    return resolve_profile(options.get("library") or options["file"], priced_for, **given)
+    built = resolve_profile(options.get("library") or options["file"], priced_for, **given)
+    simpler = options.get("simplify", {})
+    _check_keys(simpler, ("backward", "workspaces"), "simplify")
+    return simplified_profile(built, **simpler)
 
 
 @lru_cache(maxsize=_KEPT)

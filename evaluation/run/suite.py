@@ -25,7 +25,7 @@ _GROUP_KEYS = (
     "timeout", "alone", "expect",
 )
 _ENTRY_KEYS = ("name", "parameters", "timeout", "expect", "seeds")
-_VARIANT_KEYS = ("label", "prices", "hardware", "budget")
+_VARIANT_KEYS = ("label", "prices", "simplify", "hardware", "budget")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +61,15 @@ class Variant:
     ----------
     label : str
         For people; empty is the plain case.
-    prices, hardware : mapping
-        What to replace in the price table and in the hardware's recipe.
+    prices, simplify, hardware : mapping
+        What to replace in the price table, in what is simplified, and in the hardware's recipe.
     budget : str
         Factor on the budget.
     """
 
     label: str = ""
     prices: Mapping[str, Any] = field(default_factory=dict)
+    simplify: Mapping[str, Any] = field(default_factory=dict)
     hardware: Mapping[str, Any] = field(default_factory=dict)
     budget: str = "1"
 
@@ -94,7 +95,7 @@ class Group:
         found: list[Cell] = []
         for variant in self.variants:
             for profile in self.profiles:
-                if variant.prices and not profile.priced:
+                if (variant.prices or variant.simplify) and not profile.priced:
                     continue
                 for hardware in self.hardware:
                     found += self._cells_of(profile, hardware, variant)
@@ -103,9 +104,10 @@ class Group:
     def _cells_of(
         self, profile: ProfileSource, hardware: HardwareSource, variant: Variant
     ) -> list[Cell]:
-        if variant.prices:
-            prices = {**profile.options.get("prices", {}), **variant.prices}
-            profile = profile.changed({"label": profile.label, "prices": prices})
+        for key, changes in (("prices", variant.prices), ("simplify", variant.simplify)):
+            if changes:
+                changed = {**profile.options.get(key, {}), **changes}
+                profile = profile.changed({"label": profile.label, key: changed})
         if "link" in variant.hardware and "link" in hardware.options:
             link = variant.hardware["link"] * hardware.options["link"]
             hardware = hardware.changed({**variant.hardware, "link": link})
@@ -349,8 +351,8 @@ def _subject(entry: str | Mapping[str, Any]) -> Entrant:
 def _variant(entry: Mapping[str, Any], place: str) -> Variant:
     _check(entry, _VARIANT_KEYS, f"{place}: variant")
     return Variant(
-        entry.get("label", ""), entry.get("prices", {}), entry.get("hardware", {}),
-        str(entry.get("budget", "1")),
+        entry.get("label", ""), entry.get("prices", {}), entry.get("simplify", {}),
+        entry.get("hardware", {}), str(entry.get("budget", "1")),
     )
 
 

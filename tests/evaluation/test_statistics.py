@@ -125,9 +125,27 @@ def test_comparison_uses_common_problems_only() -> None:
     assert (entry.only_planner, entry.only_reference) == (1, 1)
 
 
-def test_ties_are_within_a_ten_thousandth() -> None:
-    frame = frame_of(made_up("base", time=1.0), made_up("b", time=1.00009),
-                     made_up("c", time=1.0002))
+def test_intervals_and_ratios_are_over_instances_not_over_cells_of_one() -> None:
+    # One profile at three budgets, twice as fast; two others once each, as fast.
+    cells = [("bert-large", b, 0.5) for b in ("0.4", "0.5", "0.6")]
+    cells += [(m, "0.5", 1.0) for m in ("gpt2-xl", "llama-7b")]
+    frame = frame_of(*(
+        made_up(planner, model, budget=budget, time=time if planner == "b" else 1.0)
+        for model, budget, time in cells for planner in ("base", "b")
+    ))
+    (entry,) = compare_planners(frame, "base", rng=rng())
+    assert (entry.common, entry.instances) == (5, 3)
+    assert entry.ratio == pytest.approx(2 ** (1 / 3))
+    assert entry.low == pytest.approx(1.0)
+    one = frame[frame["profile"] == "bert-large"]
+    (alone,) = compare_planners(one, "base", rng=rng())
+    assert alone.instances == 1
+    assert math.isnan(alone.low)  # three cells of one model say nothing of others
+
+
+def test_ties_are_within_a_thousandth() -> None:
+    frame = frame_of(made_up("base", time=1.0), made_up("b", time=1.0009),
+                     made_up("c", time=1.002))
     found = compare_planners(frame, "base", rng=rng())
     outcome = {e.planner: (e.wins, e.ties, e.losses) for e in found}
     assert outcome == {"b": (0, 1, 0), "c": (0, 0, 1)}
