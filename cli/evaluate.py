@@ -24,7 +24,9 @@ app = typer.Typer()
 @app.command()
 def evaluate(
     suite: Annotated[
-        str, typer.Argument(metavar="SUITE", help="smoke, paper, sweep, hard, all; or a file.")
+        str,
+        typer.Argument(metavar="SUITE",
+                       help="smoke, paper, paper-consistent, sweep, hard, all; or a file."),
     ] = "paper",
     output: Annotated[
         Path | None,
@@ -76,7 +78,8 @@ def evaluate(
 ) -> int:
     """Run a suite of cells, store each result as it comes, and print what came out.
 
-    Suites: smoke, paper, sweep, hard, all. A run that was interrupted resumes where it stopped.
+    Suites: smoke, paper, paper-consistent, sweep, hard, all. A run that was interrupted resumes
+    where it stopped.
 
     Exit codes: 0 answered; 1 if a cell ended in an error, none was answered, or a bound was
     violated; 2 bad input, such as a name that nobody has; 130 interrupted.
