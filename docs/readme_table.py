@@ -40,7 +40,7 @@ def measured_table() -> str:
                               for share in most)))
     gaps: list[Sequence[str]] = []
     for planner in PLANNERS:
-        found = [solve(problem, planner, time_limit=10) for problem in problems]
+        found = [solve(problem, planner, time_limit=60) for problem in problems]
         ours = planner in _OURS
         rows.append((f"**{planner}**" if ours else planner,
                      *(_throughput(solution, bold=ours) for solution in found)))
