@@ -122,8 +122,8 @@ def test_waiting_layers_stall_vgg_though_the_link_suffices():
     # ones much work. Without the waits it costs less.
     profile, hardware = load_profile("vgg16"), profile_hardware("vgg16")
     problem = Problem(profile, hardware)
-    vdnn = solve(problem, VDNNAll()).evaluation
-    plus = solve(problem, VDNNPlusPlus(policy="all")).evaluation
+    vdnn = solve(problem, VDNNAll(granularity="layer")).evaluation
+    plus = solve(problem, VDNNPlusPlus(policy="all", granularity="layer")).evaluation
     forward_ns = sum(op.duration_ns for op in profile.forward)
     assert vdnn.d2h_busy_ns == pytest.approx(forward_ns, rel=0.01)
     assert vdnn.stall_ns / profile.duration_ns == pytest.approx(0.26, abs=0.03)
