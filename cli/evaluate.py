@@ -14,7 +14,7 @@ from slackswap.errors import SlackSwapError
 
 if TYPE_CHECKING:
     from slackswap.evaluation.run.finished import Finished
-    from slackswap.evaluation.run.runner import Outline, Progress
+    from slackswap.evaluation.run.runner import Outline, RunProgress
     from slackswap.evaluation.run.store import Store
     from slackswap.evaluation.run.suite import Suite
 
@@ -139,7 +139,7 @@ def parse_seconds(text: str) -> float:
     return seconds
 
 
-def _progress() -> AbstractContextManager[Progress]:
+def _progress() -> AbstractContextManager[RunProgress]:
     from slackswap.cli.progress import Lines, Live
 
     return Live() if sys.stderr.isatty() else Lines()

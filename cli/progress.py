@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from slackswap.evaluation.run.runner import Progress
+from slackswap.evaluation.run.runner import RunProgress
 
 if TYPE_CHECKING:
     from slackswap.evaluation.run.cell import Cell
@@ -17,7 +17,7 @@ _NAMED, _WIDTH = 3, 60
 _LINES = 10
 
 
-class Live(Progress):
+class Live(RunProgress):
     """A bar on standard error, with the cells that are running."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Live(Progress):
         self._bar.update(self._task, description=names[:_WIDTH])
 
 
-class Lines(Progress):
+class Lines(RunProgress):
     """A line on standard error for every tenth of the cells."""
 
     def __enter__(self) -> Lines:

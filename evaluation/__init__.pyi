@@ -1,9 +1,9 @@
+from .analysis.claim_rules import judge_claims as judge_claims
 from .analysis.claims import (
     Claim as Claim,
     Finding as Finding,
     Judged as Judged,
     Verdict as Verdict,
-    judge_claims as judge_claims,
 )
 from .analysis.frame import (
     COLUMNS as COLUMNS,

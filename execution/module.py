@@ -17,7 +17,7 @@ from slackswap.execution.live import LiveRun
 from slackswap.execution.log import IterationLog
 from slackswap.execution.planned import Planned
 from slackswap.execution.pool import HostPool
-from slackswap.execution.report import Report, measured_figures, predicted_figures
+from slackswap.execution.report import RunReport, measured_figures, predicted_figures
 from slackswap.execution.static import StaticRun, Streams
 from slackswap.execution.static_order import StaticOrder
 from slackswap.execution.values import IterationValues, StorageListener
@@ -227,7 +227,7 @@ class PlannedStep(nn.Module):  # type: ignore[misc]
     def _finished(self, log: IterationLog) -> None:
         self.last = log
 
-    def report(self, logs: Sequence[IterationLog] | None = None) -> Report:
+    def report(self, logs: Sequence[IterationLog] | None = None) -> RunReport:
         """Compare steps with their prediction.
 
         Parameters
@@ -247,7 +247,7 @@ class PlannedStep(nn.Module):  # type: ignore[misc]
             )
         planned = self._planned
         problem = planned.problem
-        return Report(
+        return RunReport(
             planner=planned.planner,
             budget_bytes=problem.budget_bytes if problem.is_limited else None,
             reserved_bytes=planned.reserved_bytes,

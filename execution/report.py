@@ -36,7 +36,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RunReport:
     """A step's prediction beside what was measured.
 
     Attributes

@@ -15,7 +15,7 @@ from slackswap.execution.log import IterationLog
 from slackswap.execution.meter import StorageLog
 from slackswap.execution.module import PlannedStep
 from slackswap.execution.planned import Planned
-from slackswap.execution.report import Report
+from slackswap.execution.report import RunReport
 from slackswap.execution.static import Streams
 from slackswap.execution.values import same_bits
 from slackswap.profiles.capture.session import Captured
@@ -63,7 +63,7 @@ class Trial:
 
     Attributes
     ----------
-    report : Report
+    report : RunReport
         Predicted against measured.
     plain_ns : int
         Median step time of the plain model in the same run.
@@ -81,7 +81,7 @@ class Trial:
         Of the steps that count.
     """
 
-    report: Report
+    report: RunReport
     plain_ns: int
     predicted_throughput: float
     measured_throughput: float

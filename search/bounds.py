@@ -27,7 +27,7 @@ from slackswap.search.milp.model import PlanModel, build_model
 from slackswap.search.milp.plans import hint_of
 from slackswap.search.milp.solve import (
     SOLVER_TOLERANCE,
-    Basis,
+    SimplexBasis,
     SolverAnswer,
     SolverName,
     solve_with_fallback,
@@ -261,7 +261,8 @@ def _memory_prices(model: PlanModel, duals: Floats) -> Floats:
 
 
 def _relaxation(
-    model: PlanModel, solver: SolverName | None, time_limit: float | None, basis: Basis | None
+    model: PlanModel, solver: SolverName | None, time_limit: float | None,
+    basis: SimplexBasis | None,
 ) -> tuple[Bound, SolverAnswer | None]:
     need = op_need(model.data)
     if need.nbytes > model.data.problem.budget_bytes:

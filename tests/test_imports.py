@@ -255,3 +255,49 @@ def test_no_private_name_crosses_a_module(name):
             for alias in node.names:
                 private = alias.name.startswith("_") and not alias.name.startswith("__")
                 assert not private, f"{SOURCES[name]}:{node.lineno} imports {alias.name}"
+
+
+def runtime_imports(name: str) -> set[str]:
+    """Modules of ours that a module imports when it runs, late imports included."""
+    tree = ast.parse(SOURCES[name].read_text(encoding="utf-8"))
+    skipped = {
+        node for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in ast.walk(block)
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if node in skipped or not isinstance(node, ast.ImportFrom) or not node.module:
+            continue
+        for alias in node.names:
+            whole = f"{node.module}.{alias.name}"
+            target = whole if whole in SOURCES else node.module
+            if target in SOURCES and target != name:
+                found.add(target)
+    return found
+
+
+def test_there_are_no_circles():
+    graph = {name: runtime_imports(name) for name in SOURCES}
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, " -> ".join((*path[path.index(name):], name))
+        if name not in done:
+            for target in sorted(graph[name]):
+                visit(target, (*path, name))
+            done.add(name)
+
+    for name in sorted(graph):
+        visit(name, ())
+
+
+
+
+def test_public_class_names_are_unique():
+    homes: dict[str, list[str]] = {}
+    for name, path in SOURCES.items():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(name)
+    assert {name: places for name, places in homes.items() if len(places) > 1} == {}

@@ -17,6 +17,7 @@ from slackswap.evaluation.analysis.claims import (
     Basis,
     Claim,
     Finding,
+    Judged,
     Results,
     Verdict,
     family_of,
@@ -520,3 +521,30 @@ def _equal(agree: bool, ours: str, why: str) -> Finding:
 
 def _missing(what: str) -> Finding:
     return Finding(Verdict.NOT_TESTABLE, "-", f"no results for {what}")
+
+
+def judge_claims(plans: pd.DataFrame, facts: pd.DataFrame) -> tuple[Judged, ...]:
+    """Judge every claim by results.
+
+    Parameters
+    ----------
+    plans, facts : pandas.DataFrame
+        From `load_results` and `load_facts`.
+    """
+    results = Results(plans, facts)
+    plain = results.of_variant("")
+    variants = [label for label in results.variants() if label]
+    return tuple(
+        Judged(
+            claim,
+            claim.judge(plain),
+            tuple(
+                (label, finding)
+                for label in variants
+                if claim.sensitive
+                and (finding := claim.judge(results.of_variant(label))).verdict
+                is not Verdict.NOT_TESTABLE
+            ),
+        )
+        for claim in CLAIMS
+    )

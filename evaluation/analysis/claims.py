@@ -150,35 +150,6 @@ class Judged:
         return sum(f.verdict is Verdict.REPRODUCED for f in decided), len(decided)
 
 
-def judge_claims(plans: pd.DataFrame, facts: pd.DataFrame) -> tuple[Judged, ...]:
-    """Judge every claim by results.
-
-    Parameters
-    ----------
-    plans, facts : pandas.DataFrame
-        From `load_results` and `load_facts`.
-    """
-    from slackswap.evaluation.analysis.claim_rules import CLAIMS
-
-    results = Results(plans, facts)
-    plain = results.of_variant("")
-    variants = [label for label in results.variants() if label]
-    return tuple(
-        Judged(
-            claim,
-            claim.judge(plain),
-            tuple(
-                (label, finding)
-                for label in variants
-                if claim.sensitive
-                and (finding := claim.judge(results.of_variant(label))).verdict
-                is not Verdict.NOT_TESTABLE
-            ),
-        )
-        for claim in CLAIMS
-    )
-
-
 def family_of(planner: str, families: Mapping[str, Sequence[str]] = ABSTRACT_BASELINES) -> str:
     """Return the family a planner belongs to, or its own name."""
     return next((name for name, members in families.items() if planner in members), planner)

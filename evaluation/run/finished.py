@@ -9,7 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from slackswap.evaluation.analysis.claims import Judged, judge_claims
+from slackswap.evaluation.analysis.claim_rules import judge_claims
+from slackswap.evaluation.analysis.claims import Judged
 from slackswap.evaluation.analysis.frame import latest, load_facts, load_results
 from slackswap.evaluation.run.record import Record
 from slackswap.evaluation.run.store import Store

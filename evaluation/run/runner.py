@@ -72,7 +72,7 @@ class Outline:
         return sum(task.cell.timeout_s for task in self.to_run)
 
 
-class Progress:
+class RunProgress:
     """Told of what happens; does nothing. Subclasses show it."""
 
     def started(self, cell: Cell) -> None:
@@ -124,7 +124,7 @@ def run(
     tasks: Sequence[PendingCell],
     store: Store,
     executor: Executor,
-    progress: Progress | None = None,
+    progress: RunProgress | None = None,
     *,
     all_contended: bool = False,
 ) -> list[Record]:
@@ -138,7 +138,7 @@ def run(
         Where results go; held for the time of the run.
     executor : Executor
         Where cells run. It is stopped at the end, also when interrupted.
-    progress : Progress, optional
+    progress : RunProgress, optional
         Told of each cell.
     all_contended : bool
         Let cells that should run alone run side by side as well; their rows are stamped so.
@@ -148,7 +148,7 @@ def run(
     InvalidFile
         When a result cannot be stored; what was stored before is kept.
     """
-    progress = progress or Progress()
+    progress = progress or RunProgress()
     waiting = deque(
         replace(task, cell=replace(task.cell, alone=False)) if all_contended else task
         for task in tasks

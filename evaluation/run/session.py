@@ -8,7 +8,7 @@ from pathlib import Path
 from slackswap.evaluation.run.environment import usable_cores
 from slackswap.evaluation.run.executor import Executor, InProcessExecutor, ProcessExecutor
 from slackswap.evaluation.run.finished import LAST_RUN, Finished, load_finished
-from slackswap.evaluation.run.runner import Outline, Progress, Rerun, outline, run
+from slackswap.evaluation.run.runner import Outline, Rerun, RunProgress, outline, run
 from slackswap.evaluation.run.store import Store
 from slackswap.evaluation.run.suite import Suite, load_suite
 
@@ -19,7 +19,7 @@ def run_suite(
     *,
     jobs: int | None = None,
     rerun: Rerun | str = Rerun.NOTHING,
-    progress: Progress | None = None,
+    progress: RunProgress | None = None,
 ) -> Finished:
     """Run a suite, and return its results.
 
@@ -36,7 +36,7 @@ def run_suite(
         cannot fork, in it.
     rerun : {"nothing", "failed", "all"}
         What to measure again.
-    progress : Progress, optional
+    progress : RunProgress, optional
         Told of each cell.
 
     See Also

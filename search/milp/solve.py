@@ -36,7 +36,7 @@ class SolverName(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Basis:
+class SimplexBasis:
     """A simplex basis by kind of variable and family of constraints.
 
     It can start the solution of a model that has further kinds and families: those begin at their
@@ -70,7 +70,7 @@ class SolverAnswer:
         Best solution.
     duals : float64[rows] or None
         Dual values, for a model without integers.
-    basis : Basis or None
+    basis : SimplexBasis or None
         Final basis, for a model without integers.
     runtime_s : float
         Time in the solver.
@@ -84,7 +84,7 @@ class SolverAnswer:
     bound: float
     x: Floats | None
     duals: Floats | None
-    basis: Basis | None
+    basis: SimplexBasis | None
     runtime_s: float
     note: str = ""
 
@@ -97,7 +97,7 @@ def solve_linear(
     relative_gap: float | None = None,
     seed: int = 0,
     hint: Floats | None = None,
-    basis: Basis | None = None,
+    basis: SimplexBasis | None = None,
 ) -> SolverAnswer:
     """Solve a model.
 
@@ -116,7 +116,7 @@ def solve_linear(
         Of the solver's own randomness.
     hint : float64[columns], optional
         A solution to start from; NaN where unknown.
-    basis : Basis, optional
+    basis : SimplexBasis, optional
         Where GLOP starts; HiGHS takes none through MathOpt.
 
     Raises
@@ -220,19 +220,19 @@ def _answer(
     )
 
 
-def _basis(model: LinearModel, result: Any) -> Basis | None:
+def _basis(model: LinearModel, result: Any) -> SimplexBasis | None:
     found = result.solutions[0].basis if result.solutions else None
     if found is None:
         return None
     columns = {variable.id: status for variable, status in found.variable_status.items()}
     rows = {row.id: status for row, status in found.constraint_status.items()}
-    return Basis(
+    return SimplexBasis(
         {b.name: [columns[i] for i in range(b.start, b.stop)] for b in model.column_blocks},
         {b.name: [rows[i] for i in range(b.start, b.stop)] for b in model.row_blocks},
     )
 
 
-def _stated_basis(mathopt: Any, stated: Any, model: LinearModel, basis: Basis) -> Any:
+def _stated_basis(mathopt: Any, stated: Any, model: LinearModel, basis: SimplexBasis) -> Any:
     status = mathopt.BasisStatus
     parts: list[list[Any]] = []
     for blocks, known, other in (
@@ -244,7 +244,7 @@ def _stated_basis(mathopt: Any, stated: Any, model: LinearModel, basis: Basis) -
             width = block.stop - block.start
             mine = known.get(block.name, [])
             parts[-1] += mine if len(mine) == width else [other] * width
-    return mathopt.Basis(
+    return mathopt.SimplexBasis(
         variable_status=dict(zip(stated.variables(), parts[0], strict=True)),
         constraint_status=dict(zip(stated.linear_constraints(), parts[1], strict=True)),
     )

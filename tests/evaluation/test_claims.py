@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 from results_for_tests import facts_of, frame_of, made_up, made_up_bound, made_up_facts
 
-from slackswap.evaluation.analysis.claim_rules import CLAIMS
-from slackswap.evaluation.analysis.claims import PAPER_MODELS, Judged, Verdict, judge_claims
+from slackswap.evaluation.analysis.claim_rules import CLAIMS, judge_claims
+from slackswap.evaluation.analysis.claims import PAPER_MODELS, Judged, Verdict
 from slackswap.evaluation.analysis.claims_text import claims_markdown
 from slackswap.evaluation.run.record import Record
 from slackswap.status import Status

@@ -19,7 +19,7 @@ import pytest
 from slackswap.evaluation.run.cell import Cell, CellKind
 from slackswap.evaluation.run.executor import InProcessExecutor, ProcessExecutor
 from slackswap.evaluation.run.record import Record
-from slackswap.evaluation.run.runner import Progress, Rerun, outline, run
+from slackswap.evaluation.run.runner import Rerun, RunProgress, outline, run
 from slackswap.evaluation.run.sources import ProfileSource
 from slackswap.evaluation.run.store import Store
 from slackswap.status import Status
@@ -158,7 +158,7 @@ def test_results_are_stored_as_they_come(planner: Callable[..., Cell], tmp_path:
     store = Store(tmp_path / "r")
     stored: list[int] = []
 
-    class Watch(Progress):
+    class Watch(RunProgress):
         def finished(self, record: Record, done: int, total: int) -> None:
             stored.append(len(list(store.records())))
             assert total == 2
@@ -173,7 +173,7 @@ def test_an_interrupted_run_keeps_what_it_has_and_stops_its_workers(
     store = Store(tmp_path / "r")
     executor = Scripted(workers=1)
 
-    class Interrupt(Progress):
+    class Interrupt(RunProgress):
         def finished(self, record: Record, done: int, total: int) -> None:
             raise KeyboardInterrupt
 
