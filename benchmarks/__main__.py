@@ -20,7 +20,7 @@ from benchmarks.scale import FULL, QUICK, Scale
 from benchmarks.tables import WIDTH, Row, Table, print_table
 
 #: In the order in which they run; each is a module with ``tables(scale)``.
-BENCHMARKS = ("startup", "kernel", "planning", "quality", "bounds", "genetic")
+BENCHMARKS = ("startup", "kernel", "planning", "quality", "bounds", "genetic", "execution")
 
 
 def run(names: Sequence[str], scale: Scale) -> Iterator[Table]:
