@@ -18,6 +18,7 @@ def test_all_notebooks_are_there() -> None:
     assert names >= {
         "01_reproduce_the_paper", "02_plug_in_a_planner", "03_compare_plans",
         "04_profile_your_model", "05_where_swapping_pays",
+        "06_run_a_plan",
     }
 
 

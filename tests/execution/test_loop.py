@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="running a plan needs the torch extr
 import capture_nets  # noqa: E402
 from execution_runs import LINK, call_like, captured_net, planned_step  # noqa: E402
 
-from slackswap import Hardware, Infeasible, Plan, Problem, solve  # noqa: E402
+from slackswap import Hardware, Infeasible, InvalidPlan, Plan, Problem, solve  # noqa: E402
 from slackswap.errors import SlackSwapError  # noqa: E402
 from slackswap.execution import DifferentModel, ExecutionFailed, compile  # noqa: E402
 from slackswap.execution.threads import ThreadLink  # noqa: E402
@@ -107,6 +107,22 @@ def test_compile_takes_a_model_and_leaves_it_as_it_was():
     report = step.report()
     assert report.measured.peak_bytes <= report.budget_bytes
     assert "predicted" in str(report)
+
+
+def test_a_profile_or_plan_of_another_model_is_refused_with_the_first_difference():
+    model, inputs = capture_nets.convnet()
+    other = cached_net("unet").profile
+    with pytest.raises(DifferentModel, match=r"forward op 0 is 'down1/convolution' there and"):
+        compile(model, inputs, budget=None, profile=other, hardware=QUICK, iterations=1)
+    plan = Plan({"down1/convolution": "swap"})
+    with pytest.raises(InvalidPlan, match="down1/convolution"):
+        compile(model, inputs, budget=None, plan=plan, hardware=QUICK, iterations=1)
+    # Measured again, the same model takes a plan for the earlier profile.
+    again = cached_net("convnet").profile
+    kept = Plan({again.tensors[-1].name: "keep"}, profile_sha256=again.sha256)
+    step = compile(model, inputs, budget=None, plan=kept, profile=again, hardware=QUICK,
+                   iterations=1)
+    step(**inputs).backward()
 
 
 def test_a_smaller_budget_than_any_plan_needs_is_an_error_that_says_so():
