@@ -45,7 +45,7 @@ _NEGLIGIBLE_PRICE = 0.1
 
 def lower_bound(
     problem: Problem,
-    method: BoundMethod | str = BoundMethod.LAGRANGIAN,
+    method: BoundMethod | str | None = None,
     *,
     solver: SolverName | str | None = None,
     time_limit: float | None = None,
@@ -61,11 +61,12 @@ def lower_bound(
     ----------
     problem : Problem
         Profile, hardware and budget.
-    method : BoundMethod or str
+    method : BoundMethod or str, optional
         ``compute`` (the sum of all durations), ``lagrangian`` (safe: rests on exact arithmetic;
         near the LP, and hundreds of times faster on large profiles), ``lp`` (safe as well),
         ``milp`` (the solver's, within its tolerance) or ``enumeration`` (small problems; exact for
-        plans without gates and barriers).
+        plans without gates and barriers). Without one: ``lagrangian``, or ``lp`` if a solver is
+        named.
     solver : SolverName or str, optional
         ``highs`` or ``scip``; the other one is asked when it fails, and the bound's note says so.
         For an LP, ``scip`` stands for GLOP, since SCIP gives no dual values.
@@ -96,7 +97,8 @@ def lower_bound(
     if not isinstance(method, str) or method not in tuple(BoundMethod):
         raise SlackSwapError(f"bound method {shown(method)} is not known", where="method",
                              fix=f"use one of {', '.join(BoundMethod)}")
-    chosen = BoundMethod(method)
+    default = BoundMethod.LAGRANGIAN if solver is None else BoundMethod.LP
+    chosen = default if method is None else BoundMethod(method)
     if chosen is BoundMethod.COMPUTE:
         return compute_bound(problem)
     if chosen is BoundMethod.ENUMERATION:

@@ -244,7 +244,7 @@ def _stated_basis(mathopt: Any, stated: Any, model: LinearModel, basis: SimplexB
             width = block.stop - block.start
             mine = known.get(block.name, [])
             parts[-1] += mine if len(mine) == width else [other] * width
-    return mathopt.SimplexBasis(
+    return mathopt.Basis(
         variable_status=dict(zip(stated.variables(), parts[0], strict=True)),
         constraint_status=dict(zip(stated.linear_constraints(), parts[1], strict=True)),
     )

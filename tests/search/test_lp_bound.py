@@ -95,7 +95,7 @@ def test_every_plan_is_a_point_of_the_model(seed):
 
 def test_holds_for_gated_and_barrier_plans_of_prior_systems():
     problem = Problem(load_profile("bert-large"), profile_hardware("bert-large"), 0.65)
-    bound = lower_bound(problem)
+    bound = lower_bound(problem, "lp")
     for planner in ("vdnn-all", "superneurons", "swapadvisor", "capuchin", "slackswap"):
         solution = solve(problem, planner)
         if solution.status.has_plan:
@@ -111,7 +111,7 @@ def test_one_recomputation_by_hand():
     # gone (t1 is read by f2), on a link that moves nothing in time: rerunning f0 costs 30 ns.
     profile = chain([10, 10, 10], forward_ns=[30, 40, 40], backward_ns=[20, 20, 20])
     problem = Problem(profile, LINK.with_link(1e-3), 20)
-    bound = lower_bound(problem)
+    bound = lower_bound(problem, "lp")
     assert bound.value_ns == profile.duration_ns + 30
     assert enumerate_plans(problem).iteration_ns == bound.value_ns
 
@@ -119,7 +119,7 @@ def test_one_recomputation_by_hand():
 def test_one_hidden_transfer_by_hand():
     # The same with a link of one byte a nanosecond: t0 leaves while f1 runs, at no cost.
     profile = chain([10, 10, 10], forward_ns=[30, 40, 40], backward_ns=[20, 20, 20])
-    assert lower_bound(Problem(profile, LINK, 20)).value_ns == profile.duration_ns
+    assert lower_bound(Problem(profile, LINK, 20), "lp").value_ns == profile.duration_ns
 
 
 def test_latency_counts():
@@ -127,7 +127,7 @@ def test_latency_counts():
     # less than 45 ns, so 5 ns of stall or a share of rerunning f0 remain.
     profile = chain([10, 10, 10], forward_ns=[300, 40, 40], backward_ns=[200, 200, 200])
     problem = Problem(profile, replace(LINK, latency_ns=35), 20)
-    assert lower_bound(problem).value_ns == profile.duration_ns + 5
+    assert lower_bound(problem, "lp").value_ns == profile.duration_ns + 5
     assert enumerate_plans(problem).iteration_ns == profile.duration_ns + 5
 
 
@@ -136,8 +136,8 @@ def test_half_duplex_shares_the_link():
     # to pass between f0's end and b0's start. Full duplex and half duplex agree here when there is
     # time enough, and half duplex is never below.
     profile = chain([40, 10, 10], forward_ns=[500, 10, 10], backward_ns=[10, 10, 10])
-    full = lower_bound(Problem(profile, LINK, 50))
-    half = lower_bound(Problem(profile, LINK.with_duplex(False), 50))
+    full = lower_bound(Problem(profile, LINK, 50), "lp")
+    half = lower_bound(Problem(profile, LINK.with_duplex(False), 50), "lp")
     assert full.value_ns <= half.value_ns
     assert half.value_ns <= enumerate_plans(
         Problem(profile, LINK.with_duplex(False), 50)
@@ -161,7 +161,7 @@ def test_milestones_see_held_intermediates():
     tracked = linear_bound(build_model(problem, milestones=[0]))
     assert tracked.value_ns == profile.duration_ns + 102
     assert enumerate_plans(problem).iteration_ns == tracked.value_ns
-    assert lower_bound(problem).value_ns == tracked.value_ns
+    assert lower_bound(problem, "lp").value_ns == tracked.value_ns
 
 
 @pytest.mark.parametrize(
@@ -211,12 +211,12 @@ def test_solvers_agree_on_a_deep_model(solver):
     problem = Problem(load_profile("bert-large"), profile_hardware("bert-large"), 0.5)
     bound = lower_bound(problem, solver=solver)
     assert bound.solver == {"highs": "highs", "scip": "glop"}[solver]
-    assert bound.value_ns == pytest.approx(lower_bound(problem).value_ns, rel=1e-7)
+    assert bound.value_ns == pytest.approx(lower_bound(problem, "lp").value_ns, rel=1e-7)
 
 
 def test_restricted_to_one_action():
     problem = Problem(load_profile("bert-large"), profile_hardware("bert-large"), 0.5)
-    whole = lower_bound(problem)
+    whole = lower_bound(problem, "lp")
     recompute_only = lower_bound(problem, allow_swap=False)
     swap_only = lower_bound(problem, allow_recompute=False)
     assert whole.value_ns <= min(recompute_only.value_ns, swap_only.value_ns)
@@ -274,7 +274,7 @@ def test_sizes_beyond_exact_doubles_are_refused():
     profile = Profile("vast", "random", (Tensor("x", 2**50),), (ForwardOp("f", 1, (), (0,)),),
                       (BackwardOp("b", 1, (0,)),))
     with pytest.raises(Skipped, match="exceed"):
-        lower_bound(Problem(profile, LINK, 2**51))
+        lower_bound(Problem(profile, LINK, 2**51), "lp")
 
 
 # ---------------------------------------------------------------------- solvers that fail
@@ -315,7 +315,7 @@ def test_when_all_fail_each_is_quoted(monkeypatch):
 
     monkeypatch.setattr(solving, "solve_linear", broken)
     with pytest.raises(SolverFailed, match="highs is out of order; glop is out of order"):
-        lower_bound(Problem(chain([10, 10, 10]), LINK, 20))
+        lower_bound(Problem(chain([10, 10, 10]), LINK, 20), "lp")
 
 
 def test_without_duals_pure_compute_is_left(monkeypatch):
@@ -327,6 +327,6 @@ def test_without_duals_pure_compute_is_left(monkeypatch):
 
     monkeypatch.setattr(bounds, "solve_with_fallback", stopped)
     profile = chain([10, 10, 10], forward_ns=[30, 40, 40])
-    bound = lower_bound(Problem(profile, LINK.with_link(1e-3), 20))
+    bound = lower_bound(Problem(profile, LINK.with_link(1e-3), 20), "lp")
     assert bound.value_ns == profile.duration_ns
     assert bound.status is Status.TIMEOUT
