@@ -117,7 +117,7 @@ def test_an_error_or_no_answer_at_all_ends_with_code_1(
         (["smoke", "--rerun", "some"], "not known"),
         (["smoke", "-b", "a lot"], "not understood"),
         (["smoke", "--planner", "slakswap"], "did you mean 'slackswap'?"),
-        (["smoke", "-p", "bert"], "did you mean 'bert-large'?"),
+        (["smoke", "-p", "bert"], "did you mean 'bert-large'"),
         (["smoke", "--planner", "no_such.py:Mine"], "there is no file no_such.py"),
     ],
 )
