@@ -94,11 +94,12 @@ def lower_bound(
         When no solver answers.
     """
     checked_problem(problem)
+    if method is None:
+        method = BoundMethod.LAGRANGIAN if solver is None else BoundMethod.LP
     if not isinstance(method, str) or method not in tuple(BoundMethod):
         raise SlackSwapError(f"bound method {shown(method)} is not known", where="method",
                              fix=f"use one of {', '.join(BoundMethod)}")
-    default = BoundMethod.LAGRANGIAN if solver is None else BoundMethod.LP
-    chosen = default if method is None else BoundMethod(method)
+    chosen = BoundMethod(method)
     if chosen is BoundMethod.COMPUTE:
         return compute_bound(problem)
     if chosen is BoundMethod.ENUMERATION:
