@@ -25,6 +25,7 @@ from execution_runs import (  # noqa: E402
 )
 
 from slackswap import Infeasible, InvalidPlan, Plan, Problem, planner_names, solve  # noqa: E402
+from slackswap.execution.reserve import fixed_reserve  # noqa: E402
 
 captured = functools.cache(captured_net)
 
@@ -86,19 +87,24 @@ def test_every_planner(planner, name):
     check(name, problem.with_budget(problem.budget_bytes + 65_536), solution.plan)
 
 
-@pytest.mark.parametrize("name", ["transformer", "unet", "lora"])
+@pytest.mark.parametrize("name", ["transformer", "convnet", "unet", "lora"])
 def test_without_swaps_the_peak_is_the_simulators(name):
-    """Within 0.2%; nets whose graph has storages that eager execution does not make are aside."""
+    """Within 0.2%, beside the loss, its gradient and new buffer values.
+
+    Nothing else that is set aside is allowed for: random states alone are a tenth of such a net.
+    The other nets are left out. The graphs of most have storages that eager execution does not
+    make; under autocast some plans that recompute stay up to a tenth below, which is not explained.
+    """
     profile = captured(name).profile
     problem = Problem(profile, LINK, None)
     saved = [t for i, t in enumerate(profile.tensors) if profile.graph.is_saved[i]]
+    free = [t for t in saved if "recompute" in t.allowed]
+    beside = fixed_reserve(captured(name).lowered)
     rng = random.Random(name)
-    for plan in (
-        Plan(),
-        *(Plan({t.name: rng.choice(("keep", "recompute")) for t in saved
-                if "recompute" in t.allowed}) for _ in range(3)),
-    ):
+    plans = [Plan(), Plan({t.name: "recompute" for t in free})]
+    plans += [Plan({t.name: rng.choice(("keep", "recompute")) for t in free}) for _ in range(4)]
+    for plan in plans:
         step = planned_step(captured(name), problem, plan)
         _, peak, _ = metered(call_like(captured(name), step), captured(name), step)
         expected = step.planned.prediction.peak_bytes
-        assert abs(peak - expected) <= 0.002 * expected + step.planned.reserved_bytes
+        assert abs(peak - beside - expected) <= 0.002 * expected
