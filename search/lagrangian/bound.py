@@ -129,12 +129,16 @@ def lagrangian_bound(
     started, computing = time.perf_counter(), problem.profile.duration_ns
     facts = Facts.of(problem, restriction, free=free)
     need = facts.least_bytes() if free else op_need(ModelData.of(problem, restriction)).nbytes
-    if need > problem.budget_bytes:
+
+    def impossible(need: int) -> Bound:
         return Bound(
             computing, BoundMethod.LAGRANGIAN, status=Status.INFEASIBLE,
             runtime_s=time.perf_counter() - started,
             note=f"no plan fits: at least {format_bytes(need)} are needed",
         )
+
+    if need > problem.budget_bytes:
+        return impossible(need)
     best, certificate, complete = 0, None, True
     known: Multipliers | None = None
     for instant in facts.instants():
@@ -145,6 +149,10 @@ def lagrangian_bound(
         if search.best is None:
             continue
         prices = search.best.exact()
+        if search.at_dearest:
+            missing = relaxation.missing_bytes(prices.memory, prices.host)
+            if missing:
+                return impossible(problem.budget_bytes + missing)
         proven = relaxation.proven_ns(prices)
         if certificate is None or proven > best:
             best, certificate, known = proven, Certificate(instant.phase, instant.op, prices), (
@@ -173,6 +181,8 @@ class PriceSearch:
         Their bound on the time beyond computing, not proven.
     complete : bool
         Whether no other prices are noticeably better.
+    at_dearest : bool
+        Whether memory is best priced near the most that is allowed: perhaps no plan fits.
     """
 
     relaxation: Relaxation
@@ -180,6 +190,7 @@ class PriceSearch:
     best: Multipliers | None = None
     best_ns: float = -np.inf
     complete: bool = False
+    at_dearest: bool = field(default=False, init=False)
     cuts: int = field(default=0, init=False)
 
     def run(self, deadline: Deadline = NO_DEADLINE, start: Multipliers | None = None) -> None:
@@ -199,6 +210,7 @@ class PriceSearch:
             self.cuts += 1
             if choice.excess > self.best_ns:
                 self.best, self.best_ns = prices, float(choice.excess)
+                self.at_dearest = prices.memory >= 0.5 * _DEAREST * natural
             proposed, estimate = master.add(choice)
             if estimate <= max(self.best_ns, self.beyond_ns) + tolerance:
                 self.complete = True

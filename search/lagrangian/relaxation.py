@@ -173,6 +173,20 @@ class Relaxation:
         choice = self._solve(prices, object)
         return max(0, -int(-choice.excess // prices.one))
 
+    def missing_bytes(self, memory: int, host: int) -> int:
+        """Return by how much the budget must be exceeded, whatever is run again, to fit the host.
+
+        Parameters
+        ----------
+        memory, host : int
+            Exact prices of a byte of memory and of a byte of the host; any are valid, and their
+            ratio decides how much is proven.
+        """
+        if memory <= 0:
+            return 0
+        choice = self._solve(Multipliers(0, memory, host=host), object)
+        return max(0, -int(-choice.excess // memory))
+
     def _solve(self, prices: Multipliers, number: Any) -> CutChoice:
         facts, instant, graph = self.facts, self.instant, self.graph
         n_forward = graph.n_forward

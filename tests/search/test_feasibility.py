@@ -127,7 +127,7 @@ def test_a_full_host_needs_more():
     assert answer.proven_bytes == answer.shown_bytes == 30
     bound = lower_bound(full)
     assert bound.status is Status.INFEASIBLE
-    assert "at least 30 bytes" in bound.note
+    assert "at least 30 B" in bound.note
 
 
 @pytest.mark.parametrize("name", ["bert-large", "resnet50"])
