@@ -1,19 +1,24 @@
 """The cost model compiled: the same simulation as the reference, over flat arrays.
 
 All of it stands in this one file: numba's cache does not notice changes in callees elsewhere.
-Sizes are int64 bytes, times int64 nanoseconds. Time is O(steps + tensors) a plan, memory linear in
-the profile and the longest step list. The compiled functions allocate nothing, which spares the
-compiler work: `workspace` and `step_lists` do that.
+Sizes are int64 bytes, times int64 nanoseconds. Lists of ops and tensors are unsigned: an index that
+cannot be negative is not checked for counting from the end. Time is O(steps + tensors) a plan,
+memory linear in the profile and the longest step list. The compiled functions allocate nothing,
+which spares the compiler work: `workspace` and `step_lists` do that.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from slackswap.compiling import compiled, compiled_part
+from slackswap.compiling import compiled_bare, compiled_part
+from slackswap.frozen import read_only
 from slackswap.hardware import WHOLE_PPM
+
+if TYPE_CHECKING:
+    from slackswap.graph import Graph
 
 KEEP, SWAP, RECOMPUTE = 0, 1, 2
 
@@ -46,14 +51,16 @@ _STEPS_TOO_SHORT = -1
 _OP_CANNOT_RUN_AGAIN = -2
 
 
+# What is left of a tensor after its last forward use.
+_NOTHING, _ALL, _ALL_UNTIL_COPIED = range(3)
+
+
 class GraphArrays(NamedTuple):
     """A profile, as `slackswap.graph.Graph` describes it."""
 
     nbytes: Any
-    producer: Any
     is_input: Any
     is_saved: Any
-    last_use: Any
     last_read: Any
     forward_ns: Any
     forward_workspace: Any
@@ -62,14 +69,29 @@ class GraphArrays(NamedTuple):
     backward_ns: Any
     backward_workspace: Any
     carried: Any
+    producer: Any  # uint32, from here on
+    last_use: Any
     reads_start: Any
     reads: Any
     writes_start: Any
     writes: Any
     backward_reads_start: Any
     backward_reads: Any
-    last_uses_start: Any
-    last_uses: Any
+
+
+def graph_arrays(graph: Graph) -> GraphArrays:
+    """Lay a graph out for the kernel."""
+    def indices(values: Any) -> Any:
+        return read_only(values.astype(np.uint32))  # inputs have no producer, and none is asked for
+
+    csr = (graph.forward_reads, graph.forward_writes, graph.backward_reads)
+    return GraphArrays(
+        graph.nbytes, graph.is_input, graph.is_saved, graph.last_backward_read,
+        graph.forward_ns, graph.forward_workspace, graph.forward_write_bytes, graph.recomputable,
+        graph.backward_ns, graph.backward_workspace, graph.carried,
+        indices(graph.producer), indices(graph.last_forward_use),
+        *(indices(part) for lists in csr for part in (lists.start, lists.items)),
+    )
 
 
 class LinkArrays(NamedTuple):
@@ -95,24 +117,24 @@ class Workspace(NamedTuple):
     """What one simulation writes to, besides the steps."""
 
     available: Any  # bool[tensors]
-    copied: Any
-    first_need: Any  # int64[tensors]: steps, from here on int64
-    last_need: Any
-    transient_end: Any
-    queue: Any  # swapped tensors in the order of their return
-    due: Any  # their first need: step and backward op
+    left: Any  # int8[tensors]: `_NOTHING`, `_ALL` or `_ALL_UNTIL_COPIED`
+    last_need: Any  # int64[tensors]: step, or -1
+    due: Any  # int64[swapped tensors]: first need of each in the queue, step and backward op
     due_op: Any
-    out_tensor: Any  # offload queue: tensor, and end in ns
-    out_end: Any
-    join_next: Any  # offload queue with gates: a linked list a forward op
-    join_head: Any  # [forward ops]
-    closure: Any
-    mark: Any  # backward op whose closure took it last
-    first_step: Any  # [backward ops]
+    out_end: Any  # int64[swapped tensors]: end of each offload in ns
+    join_next: Any  # int64[tensors]: offload queue with gates, a linked list a forward op
+    join_head: Any  # int64[forward ops]
+    mark: Any  # int64[forward ops]: backward op whose closure took it last
+    freed: Any  # int64[forward ops]: bytes freed after it
+    first_step: Any  # int64[backward ops]
+    transient_end: Any  # uint32[tensors]: step
+    queue: Any  # uint32[swapped tensors], in the order of their return
+    out_tensor: Any  # uint32[swapped tensors], in the order of their offload
+    closure: Any  # uint32[forward ops]
 
 
 class StepLists(NamedTuple):
-    """The backward steps: int64[capacity] each."""
+    """The backward steps: int64[capacity] each, `window` uint32."""
 
     ns: Any
     needs: Any
@@ -126,16 +148,18 @@ class StepLists(NamedTuple):
 def workspace(n_tensors: int, n_forward: int, n_backward: int) -> Workspace:
     """Allocate what `simulate_batch` works in; not shared between threads."""
     return Workspace._make([
-        *(np.empty(n_tensors, np.bool_) for _ in range(2)),
-        *(np.empty(n_tensors, np.int64) for _ in range(9)),
-        *(np.empty(n_forward, np.int64) for _ in range(3)),
-        np.empty(n_backward, np.int64),
+        np.empty(n_tensors, np.bool_), np.empty(n_tensors, np.int8),
+        *(np.empty(n_tensors, np.int64) for _ in range(5)),
+        *(np.empty(n_forward, np.int64) for _ in range(3)), np.empty(n_backward, np.int64),
+        *(np.empty(n_tensors, np.uint32) for _ in range(3)), np.empty(n_forward, np.uint32),
     ])
 
 
 def step_lists(capacity: int) -> StepLists:
     """Allocate lists of up to `capacity` steps."""
-    return StepLists(*np.empty((7, capacity), np.int64))
+    return StepLists._make(
+        [*np.empty((6, capacity), np.int64), np.empty(capacity, np.uint32)]
+    )
 
 
 @compiled_part
@@ -161,16 +185,21 @@ def _schedule(graph: Any, actions: Any, work: Any, steps: Any, row: Any) -> int:
 
     Returns the number of steps; `_STEPS_TOO_SHORT`; or `_OP_CANNOT_RUN_AGAIN`, which `row` names.
     """
-    available, first_need, last_need = work.available, work.first_need, work.last_need
+    available, left, last_need = work.available, work.left, work.last_need
     transient_end, closure, mark = work.transient_end, work.closure, work.mark
     reads_start, reads, producer = graph.reads_start, graph.reads, graph.producer
     capacity = len(steps.ns)
-    for t in range(len(graph.nbytes)):
-        available[t] = actions[t] != RECOMPUTE
-        first_need[t] = _NONE
+    # One loop an array: each is a fill or a comparison by the vector.
+    for t in range(len(available)):
+        available[t] = (actions[t] != RECOMPUTE) | graph.is_input[t]
+    for t in range(len(left)):
+        left[t] = _ALL
+    for t in range(len(last_need)):
         last_need[t] = _NONE
     for op in range(len(mark)):
-        mark[op] = -1
+        mark[op] = _NONE
+    for op in range(len(work.freed)):
+        work.freed[op] = 0
     queued = 0
     step = 0
     recompute_ns = 0
@@ -210,14 +239,12 @@ def _schedule(graph: Any, actions: Any, work: Any, steps: Any, row: Any) -> int:
             for at in range(reads_start[op], reads_start[op + 1]):
                 t = reads[at]
                 if available[t]:
+                    if last_need[t] == _NONE and actions[t] == SWAP:
+                        work.queue[queued] = t
+                        work.due[queued] = step
+                        work.due_op[queued] = j
+                        queued += 1
                     last_need[t] = step
-                    if first_need[t] == _NONE:
-                        first_need[t] = step
-                        if actions[t] == SWAP:
-                            work.queue[queued] = t
-                            work.due[queued] = step
-                            work.due_op[queued] = j
-                            queued += 1
                 else:
                     transient_end[t] = step
             needs = graph.forward_workspace[op] + graph.carried[j]
@@ -246,30 +273,41 @@ def _schedule(graph: Any, actions: Any, work: Any, steps: Any, row: Any) -> int:
 
         for at in range(graph.backward_reads_start[j], graph.backward_reads_start[j + 1]):
             t = graph.backward_reads[at]
+            if last_need[t] == _NONE and actions[t] == SWAP:
+                work.queue[queued] = t
+                work.due[queued] = step
+                work.due_op[queued] = j
+                queued += 1
             last_need[t] = step
-            if first_need[t] == _NONE:
-                first_need[t] = step
-                if actions[t] == SWAP:
-                    work.queue[queued] = t
-                    work.due[queued] = step
-                    work.due_op[queued] = j
-                    queued += 1
         steps.ns[step] = graph.backward_ns[j]
         steps.needs[step] = graph.backward_workspace[j]
         steps.frees[step] = graph.backward_workspace[j]
         steps.forward[step] = -1
         step += 1
 
-    for t in range(len(graph.nbytes)):
-        if last_need[t] != _NONE and not graph.is_input[t]:
+    # In the order of their writing; inputs are never freed.
+    joined = 0
+    for at in range(len(graph.writes)):
+        t = graph.writes[at]
+        if last_need[t] == _NONE:
+            left[t] = _NOTHING
+        else:
             steps.frees[last_need[t]] += graph.nbytes[t]
+            if actions[t] == RECOMPUTE:
+                left[t] = _NOTHING
+            elif actions[t] == SWAP:
+                left[t] = _ALL_UNTIL_COPIED
+                work.out_tensor[joined] = t
+                joined += 1
+        if left[t] == _NOTHING:
+            work.freed[graph.last_use[t]] += graph.nbytes[t]
     row[RECOMPUTE_NS] = recompute_ns
     row[MOVED_BYTES] = queued  # for `_link`, which replaces it
     return step
 
 
 @compiled_part
-def _link(graph: Any, link: Any, actions: Any, order: Any, plan: int, work: Any, row: Any) -> Any:
+def _link(graph: Any, link: Any, order: Any, plan: int, work: Any, row: Any) -> Any:
     """Add up what the link carries, and sort the gated offloads; return the number of transfers."""
     n_swapped = row[MOVED_BYTES]
     moved = d2h_busy = h2d_busy = 0
@@ -285,9 +323,9 @@ def _link(graph: Any, link: Any, actions: Any, order: Any, plan: int, work: Any,
         # Linked lists by queueing op, filled from the back so that each is ascending.
         for i in range(len(work.join_head)):
             work.join_head[i] = _NONE
-        for place in range(len(actions)):
-            t = len(actions) - 1 - place
-            if actions[t] == SWAP and work.first_need[t] != _NONE:
+        for place in range(len(graph.nbytes)):
+            t = len(graph.nbytes) - 1 - place
+            if work.left[t] == _ALL_UNTIL_COPIED:
                 i = max(graph.producer[t], order.offload_gates[plan, t])
                 work.join_next[t] = work.join_head[i]
                 work.join_head[i] = t
@@ -309,20 +347,16 @@ def _stuck(
 
 @compiled_part
 def _forward(
-    graph: Any, link: Any, budget: int, actions: Any, order: Any, plan: int, work: Any, row: Any,
+    graph: Any, link: Any, budget: int, input_bytes: int, order: Any, plan: int, work: Any,
+    n_swapped: int, row: Any,
 ) -> Any:
     """Run the forward pass; return instant, memory, and offloads ended and queued.
 
     The offloads' ends are final unless prefetches slow them later.
     """
-    copied, out_tensor, out_end = work.copied, work.out_tensor, work.out_end
+    left, out_tensor, out_end = work.left, work.out_tensor, work.out_end
     has_gates, has_barriers = len(order.offload_gates) > 0, len(order.offload_barriers) > 0
-    memory = 0
-    for t in range(len(graph.nbytes)):
-        copied[t] = False
-        if graph.is_input[t]:
-            memory += graph.nbytes[t]
-    peak = memory
+    peak = memory = input_bytes
     now = link_free = 0
     ended = joined = 0
     for i in range(len(graph.forward_ns)):
@@ -330,9 +364,11 @@ def _forward(
         while True:
             while ended < joined and out_end[ended] <= now:
                 t = out_tensor[ended]
-                copied[t] = True
+                left[t] = _NOTHING
                 if graph.last_use[t] < i:
                     memory -= graph.nbytes[t]
+                else:
+                    work.freed[graph.last_use[t]] += graph.nbytes[t]
                 ended += 1
             if memory + needs <= budget:
                 break
@@ -343,29 +379,22 @@ def _forward(
         memory += needs
         peak = max(peak, memory)
         now += graph.forward_ns[i]
-        memory -= graph.forward_workspace[i]
-        for at in range(graph.last_uses_start[i], graph.last_uses_start[i + 1]):
-            t = graph.last_uses[at]
-            if actions[t] == RECOMPUTE or work.last_need[t] == _NONE or copied[t]:
-                memory -= graph.nbytes[t]
+        memory -= graph.forward_workspace[i] + work.freed[i]
         if has_barriers and order.offload_barriers[plan, i] and ended < joined:
             now = max(now, out_end[joined - 1])
         if has_gates:
-            t = work.join_head[i]
-            while t != _NONE:
-                link_free = max(link_free, now) + link.d2h_ns[t]
-                out_tensor[joined] = t
+            gated = work.join_head[i]
+            while gated != _NONE:
+                link_free = max(link_free, now) + link.d2h_ns[gated]
+                out_tensor[joined] = gated
                 out_end[joined] = link_free
                 joined += 1
-                t = work.join_next[t]
+                gated = work.join_next[gated]
         else:
-            for at in range(graph.writes_start[i], graph.writes_start[i + 1]):
-                t = graph.writes[at]
-                if actions[t] == SWAP and work.first_need[t] != _NONE:
-                    link_free = max(link_free, now) + link.d2h_ns[t]
-                    out_tensor[joined] = t
-                    out_end[joined] = link_free
-                    joined += 1
+            while joined < n_swapped and graph.producer[out_tensor[joined]] == i:
+                link_free = max(link_free, now) + link.d2h_ns[out_tensor[joined]]
+                out_end[joined] = link_free
+                joined += 1
     row[FORWARD_NS] = now
     row[PEAK_BYTES] = peak
     return now, memory, ended, joined
@@ -379,7 +408,7 @@ def _backward(
     """Run the backward steps after a forward pass that ended as `passed` says."""
     now, memory, ended, joined = passed
     queue, due, out_tensor, out_end = work.queue, work.due, work.out_tensor, work.out_end
-    copied, level, peak_of, window = work.copied, steps.level, steps.peak, steps.window
+    left, level, peak_of, window = work.left, steps.level, steps.peak, steps.window
     has_gates, has_barriers = len(order.prefetch_gates) > 0, len(order.prefetch_barriers) > 0
     contended = link.d2h_ppm < WHOLE_PPM or link.h2d_ppm < WHOLE_PPM
 
@@ -406,7 +435,7 @@ def _backward(
     # so, and the rate since. Offloads still queued follow the running one without a gap, since no
     # more join.
     while ended < joined and out_end[ended] <= now:
-        copied[out_tensor[ended]] = True
+        left[out_tensor[ended]] = _NOTHING
         memory -= graph.nbytes[out_tensor[ended]]
         ended += 1
     out_work = in_work = 0
@@ -418,7 +447,7 @@ def _backward(
     while k < n_steps:
         while ended < joined and out_end[ended] <= now:
             t = out_tensor[ended]
-            copied[t] = True
+            left[t] = _NOTHING
             memory -= graph.nbytes[t]
             ended += 1
             if contended and ended < joined:
@@ -440,15 +469,18 @@ def _backward(
             if k == n_steps:
                 break
 
+        # The first step before which the next prefetch may start, if no transfer ends until then.
+        blocked = n_steps
         while started < n_swapped and started == resident:
             t = queue[started]
             last = due[started]
-            if not copied[t] or (not link.full_duplex and ended < joined):
+            if left[t] != _NOTHING or (not link.full_duplex and ended < joined):
                 break
             if has_gates and order.prefetch_gates[plan, t] >= 0:
                 # A gate later than the first need acts as the backward op of that need.
                 gate = min(order.prefetch_gates[plan, t], work.due_op[started])
                 if k < work.first_step[gate]:
+                    blocked = work.first_step[gate]
                     break
             if pushed < k:
                 pushed = k
@@ -460,8 +492,18 @@ def _backward(
                 pushed += 1
             while window[win_head] < k:
                 win_head += 1
+            # What is in use less the level does not change from step to step.
             in_use = memory - steps.needs[k] if running else memory
-            if in_use + graph.nbytes[t] + peak_of[window[win_head]] - level[k] > budget:
+            most = budget - graph.nbytes[t] - in_use + level[k]
+            if peak_of[window[win_head]] > most:
+                low, high = win_head + 1, win_tail
+                while low < high:
+                    middle = (low + high) // 2
+                    if peak_of[window[middle]] > most:
+                        low = middle + 1
+                    else:
+                        high = middle
+                blocked = window[low - 1] + 1
                 break
             memory += graph.nbytes[t]
             peak = max(peak, memory)
@@ -501,9 +543,26 @@ def _backward(
                 row[H2D_BUSY_NS] += end - prefetch_end
                 prefetch_end = end
 
-        next_event = min(step_end, prefetch_end)
+        next_transfer = prefetch_end
         if ended < joined:
-            next_event = min(next_event, out_end[ended])
+            next_transfer = min(next_transfer, out_end[ended])
+        if running and not has_barriers:
+            # Steps that end before any transfer does, and after which no prefetch may start.
+            until = blocked
+            if resident < n_swapped:
+                until = min(until, due[resident])
+            while k + 1 < until and step_end < next_transfer:
+                following = memory - steps.frees[k] + steps.needs[k + 1]
+                if following > budget:
+                    break
+                if steps.forward[k] < 0:
+                    j += 1
+                k += 1
+                memory = following
+                peak = max(peak, memory)
+                step_end += steps.ns[k]
+
+        next_event = min(step_end, next_transfer)
         if next_event == _NEVER:
             short = memory + steps.needs[k] - budget
             if here:
@@ -525,7 +584,7 @@ def _backward(
     row[STUCK_OP] = row[STUCK_RECOMPUTE] = row[STUCK_TENSOR] = -1
 
 
-@compiled
+@compiled_bare
 def simulate_batch(
     graph: Any, link: Any, budget: int, actions: Any, order: Any, work: Any, steps: Any,
     table: Any, first: int,
@@ -573,8 +632,10 @@ def simulate_batch(
         if no_ops and input_bytes > budget:
             _stuck(row, STUCK_INPUTS, -1, -1, -1, input_bytes - budget, 0)
             continue
-        n_swapped = _link(graph, link, actions[plan], order, plan, work, row)
-        passed = _forward(graph, link, budget, actions[plan], order, plan, work, row)
+        n_swapped = _link(graph, link, order, plan, work, row)
+        passed = _forward(
+            graph, link, budget, input_bytes, order, plan, work, n_swapped, row
+        )
         if row[OUTCOME] == FITS:
             _backward(
                 graph, link, budget, order, plan, work, steps, n_steps, n_swapped, passed, row

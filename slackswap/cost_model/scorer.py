@@ -266,32 +266,9 @@ class Scorer:
 
     @cached_property
     def _graph_arrays(self) -> GraphArrays:
-        from slackswap.cost_model.kernel import GraphArrays
+        from slackswap.cost_model import kernel
 
-        graph = self.graph
-        return GraphArrays(
-            nbytes=graph.nbytes,
-            producer=graph.producer,
-            is_input=graph.is_input,
-            is_saved=graph.is_saved,
-            last_use=graph.last_forward_use,
-            last_read=graph.last_backward_read,
-            forward_ns=graph.forward_ns,
-            forward_workspace=graph.forward_workspace,
-            forward_writes=graph.forward_write_bytes,
-            again_ok=graph.recomputable,
-            backward_ns=graph.backward_ns,
-            backward_workspace=graph.backward_workspace,
-            carried=graph.carried,
-            reads_start=graph.forward_reads.start,
-            reads=graph.forward_reads.items,
-            writes_start=graph.forward_writes.start,
-            writes=graph.forward_writes.items,
-            backward_reads_start=graph.backward_reads.start,
-            backward_reads=graph.backward_reads.items,
-            last_uses_start=graph.last_uses.start,
-            last_uses=graph.last_uses.items,
-        )
+        return kernel.graph_arrays(self.graph)
 
     @cached_property
     def _link_arrays(self) -> LinkArrays:
