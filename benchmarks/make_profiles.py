@@ -1,31 +1,41 @@
-"""Remake the captured profiles that the package ships: ``make profiles``.
+"""Remake the profiles of the library: ``make profiles``.
 
 Traced ones come from full-size models on fake tensors, priced for an A100; they are the same bytes
-whenever the versions of PyTorch and transformers are. Measured ones run small models on this
-machine's CPU. Where there is a CUDA device, BERT-Large, GPT-2 XL and a Llama-7B are measured on it
-too (this part was written without a GPU at hand).
+whenever the versions of PyTorch and transformers are. Imported ones come from public measurements,
+which are not part of this repository: `--folder` (by default what SLACKSWAP_PUBLIC_DATA names, or
+``shared/data`` beside the checkout) holds ``aceso/`` of eth-easl/sailor and ``neusight/`` of
+sitar-lab/NeuSight, both under the MIT licence. Analytic ones are built when they are asked for, so
+that their identity is all there is to make. Measured ones run small models on this machine's CPU,
+and where there is a CUDA device, BERT-Large, GPT-2 XL and a Llama-7B on it too.
 
     python benchmarks/make_profiles.py                    all that this machine can make
     python benchmarks/make_profiles.py gpt-small-cpu      some
-    python benchmarks/make_profiles.py --only traced      traced, cpu or cuda
+    python benchmarks/make_profiles.py --only traced      analytic, traced, imported, cpu or cuda
+    python benchmarks/make_profiles.py --check            compare, bit for bit; write nothing
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from slackswap.errors import SlackSwapError
 from slackswap.profile import Profile
+from slackswap.profiles import import_profile, library_entries
 from slackswap.profiles.capture import capture
+from slackswap.profiles.library import load_profile
 from slackswap.quantities import format_bytes, format_ns
 
-DATA = Path(__file__).resolve().parent.parent / "profiles" / "data"
+ROOT = Path(__file__).resolve().parent.parent
+DATA = ROOT / "profiles" / "data"
+PUBLIC = Path(os.environ.get("SLACKSWAP_PUBLIC_DATA", ROOT.parent / "shared" / "data"))
 MODELS = "slackswap.profiles.capture.models"
 
 
@@ -50,6 +60,40 @@ class Recipe:
             iterations=20,
             warmup=3,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """Which public file a shipped profile is imported from."""
+
+    file: str
+    origin: str
+    device: str = "imported"
+
+    def make(self, name: str, folder: Path) -> Profile:
+        """Import the profile; source and licence stand in its provenance."""
+        form = self.file.partition("/")[0]
+        profile = import_profile(folder / self.file, format=form, name=name)
+        notes = {**profile.provenance, "origin": self.origin, "license": "MIT"}
+        return replace(profile, provenance=notes)
+
+
+ACESO = "https://github.com/eth-easl/sailor, outputs of the Aceso profiler"
+NEUSIGHT = "https://github.com/sitar-lab/NeuSight, commit 6945927, label files"
+IMPORTS: dict[str, Import] = {
+    "gpt-neo-2.7b-a100": Import("aceso/A100-40_GPT-Neo-2.7_mbs4_tp1.csv", ACESO),
+    "opt-350m-a100": Import("aceso/A100-40_OPT-350_mbs4_tp1.csv", ACESO),
+    **{
+        name: Import(f"neusight/NVIDIA_{file}.csv", NEUSIGHT)
+        for name, file in (
+            ("bert-large-h100", "H100_80GB_HBM3_bert_large-train-512-8"),
+            ("gpt2-large-h100", "H100_80GB_HBM3_gpt2_large-train-1024-4"),
+            ("gpt3-2.7b-h100", "H100_80GB_HBM3_gpt3_27-train-2048-1"),
+            ("bert-large-a100", "A100_80GB_PCIe_bert_large-train-512-8"),
+            ("gpt3-xl-a100", "A100_80GB_PCIe_gpt3_xl-train-2048-1"),
+        )
+    },
+}
 
 
 def _traced() -> dict[str, Recipe]:
@@ -97,47 +141,83 @@ RECIPES: dict[str, Recipe] = {
     ),
 }
 
-GROUPS = {"traced": "fake", "cpu": "cpu", "cuda": "cuda"}
+GROUPS = {
+    "analytic": "analytic", "traced": "fake", "imported": "imported", "cpu": "cpu", "cuda": "cuda",
+}
+#: Whose bytes depend on nothing but versions.
+REPEATABLE = ("fake", "imported")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Remake the captured profiles.")
+    parser = argparse.ArgumentParser(description="Remake the profiles of the library.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="which (default: all)")
-    parser.add_argument("--only", choices=GROUPS, help="those of one device")
+    parser.add_argument("--only", choices=GROUPS, help="those of one kind")
+    parser.add_argument("--folder", type=Path, default=PUBLIC, help="public measurements")
+    parser.add_argument("--check", action="store_true",
+                        help="compare with the shipped files bit for bit; leave measured ones out")
     parser.add_argument("--threads", type=int, default=1,
                         help="CPU threads of measured ones; one is the most repeatable")
     options = parser.parse_args(arguments)
-    unknown = sorted(set(options.names) - set(RECIPES))
+    analytic = [entry.name for entry in library_entries() if entry.source == "analytic"]
+    recipes: dict[str, Recipe | Import] = {**RECIPES, **IMPORTS}
+    unknown = sorted(set(options.names) - {*recipes, *analytic})
     if unknown:
-        parser.error(f"{unknown[0]!r} is not one of {', '.join(RECIPES)}")
+        parser.error(f"{unknown[0]!r} is not one of {', '.join((*recipes, *analytic))}")
     torch.set_num_threads(options.threads)
     failures = 0
-    for name, recipe in RECIPES.items():
+    for name in analytic if options.only in (None, "analytic") else ():
+        if not options.names or name in options.names:
+            print(f"{name:26} {load_profile(name).sha256}")
+    for name, recipe in recipes.items():
         if options.names and name not in options.names:
             continue
         if options.only and recipe.device != GROUPS[options.only]:
             continue
+        if options.check and recipe.device not in REPEATABLE:
+            continue
         if recipe.device == "cuda" and not torch.cuda.is_available():
             print(f"{name:26} left out: no CUDA device")
             continue
+        if isinstance(recipe, Import) and not (options.folder / recipe.file).exists():
+            print(f"{name:26} left out: no {options.folder / recipe.file}; name its folder with "
+                  "--folder or SLACKSWAP_PUBLIC_DATA")
+            continue
         started = time.perf_counter()
         try:
-            profile = recipe.make(name)
+            profile = (
+                recipe.make(name, options.folder) if isinstance(recipe, Import)
+                else recipe.make(name)
+            )
         except (SlackSwapError, torch.cuda.OutOfMemoryError) as error:
             print(f"{name:26} failed: {error}")
             failures += 1
             continue
         path = DATA / f"{name}.json.gz"
+        if options.check:
+            failures += not _same(profile, path)
+            continue
         profile.save(path)
         print(_line(profile, path, time.perf_counter() - started), flush=True)
     return 1 if failures else 0
 
 
+def _same(profile: Profile, path: Path) -> bool:
+    """Whether a profile, saved, is the shipped file bit for bit."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / path.name
+        profile.save(made)
+        same = path.exists() and made.read_bytes() == path.read_bytes()
+    print(f"{profile.name:26} {'the same bytes' if same else 'DIFFERS from the shipped file'}",
+          flush=True)
+    return same
+
+
 def _line(profile: Profile, path: Path, seconds: float) -> str:
     notes = profile.provenance
+    saved = int(profile.graph.nbytes[profile.graph.is_saved].sum())
     text = (
         f"{profile.name:26} {len(profile.forward):5} + {len(profile.backward):5} ops  "
-        f"{format_bytes(notes['saved_bytes']):>8} saved  {format_ns(profile.duration_ns):>8}  "
+        f"{format_bytes(saved):>8} saved  {format_ns(profile.duration_ns):>8}  "
         f"{path.stat().st_size / 1e3:5.1f} kB  made in {seconds:.0f} s"
     )
     if "plain_iteration_ns" in notes:

@@ -147,7 +147,7 @@ def import_file(
     format_name: Annotated[
         str | None,
         typer.Option("--format", metavar="FORMAT",
-                     help="aceso, pipedream, table or profile; default: the content tells."),
+                     help="One of the formats listed below; default: the content tells."),
     ] = None,
     output: OutputOption = None,
     name: NameOption = None,

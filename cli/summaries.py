@@ -65,7 +65,7 @@ def _origin(profile: Profile) -> list[tuple[str, str]]:
     provenance = profile.provenance
     return [
         (key, str(provenance[key]))
-        for key in ("times", "graph", "licence")
+        for key in ("times", "graph", "origin", "license")
         if isinstance(provenance.get(key), str)
     ]
 

@@ -28,7 +28,7 @@ from slackswap.profiles.capture.lowered import LoweredGraph
 from slackswap.profiles.capture.lowering import lower
 from slackswap.profiles.capture.measuring import measure, own_random_state, with_real_sizes
 from slackswap.profiles.capture.saved import SavedByHooks, saved_by_hooks
-from slackswap.profiles.capture.static_memory import find_optimizer, static_bytes
+from slackswap.profiles.capture.static_memory import static_bytes
 from slackswap.profiles.capture.target import (
     Build,
     Subject,
@@ -39,6 +39,7 @@ from slackswap.profiles.capture.target import (
 from slackswap.profiles.catalogue import DEFAULT_HARDWARE
 from slackswap.profiles.generators.prices import DEFAULT_PRICES, Prices
 from slackswap.profiles.library import load_hardware
+from slackswap.profiles.optimizers import find_optimizer
 
 DEVICES = ("cpu", "cuda", "fake")
 

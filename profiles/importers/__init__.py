@@ -18,6 +18,7 @@ from slackswap import files
 from slackswap.errors import InvalidFile, SlackSwapError, UnknownName
 from slackswap.profile import Profile
 from slackswap.profiles.importers.aceso import aceso_profile, recognises_aceso
+from slackswap.profiles.importers.neusight import neusight_profile, recognises_neusight
 from slackswap.profiles.importers.pipedream import pipedream_profile, recognises_pipedream
 from slackswap.profiles.importers.reading import read_measurements
 from slackswap.profiles.importers.table import recognises_table, table_profile
@@ -71,6 +72,8 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         for format_ in (
             Format("aceso", "operator table of the Aceso profiler (CSV)", recognises_aceso,
                    aceso_profile),
+            Format("neusight", "operator table of NeuSight (CSV), with its measured step (JSON)",
+                   recognises_neusight, neusight_profile),
             Format("pipedream", "layer graph of the PipeDream profiler (graph.txt)",
                    recognises_pipedream, pipedream_profile),
             Format("table", "plain table of ops (CSV)", recognises_table, table_profile),

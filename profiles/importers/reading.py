@@ -27,13 +27,15 @@ _LARGEST = 2**60
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line of a file, for error messages."""
+    """A line of a file, perhaps a column of it, for error messages."""
 
     file: str
     line: int
+    column: str = ""
 
     def __str__(self) -> str:
-        return f"{self.file}, line {self.line}"
+        column = f", column {self.column}" if self.column else ""
+        return f"{self.file}, line {self.line}{column}"
 
     def fail(self, what: str, fix: str) -> NoReturn:
         """Raise an `InvalidFile` at this place."""

@@ -13,7 +13,8 @@ from slackswap.solving import solve
 
 #: Transformer layers by the model's configuration.
 LAYERS = {"bert-large": 24, "gpt2-xl": 48, "llama-7b": 32, "llama3-8b": 32, "vit-l": 24,
-          "gpt-neo-2.7b": 32, "opt-350m": 24, "gpt-small": 4}
+          "gpt-neo-2.7b": 32, "opt-350m": 24, "gpt-small": 4, "gpt2-large": 36, "gpt3-2.7b": 32,
+          "gpt3-xl": 24}
 
 #: Layer numbers of the first and the last block of the convolutional networks.
 #: vgg16: convolutions (0, 1, 3, ...) are the commonest; the last is layer 16, the pool after it

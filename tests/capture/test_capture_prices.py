@@ -16,15 +16,12 @@ from slackswap.profiles.capture.cuda_dispatch import cuda_kernels  # noqa: E402
 from slackswap.profiles.capture.fake_mode import FollowingFakeMode  # noqa: E402
 from slackswap.profiles.capture.fake_price import operator_kernels  # noqa: E402
 from slackswap.profiles.capture.session import traced_step  # noqa: E402
-from slackswap.profiles.capture.static_memory import (  # noqa: E402
-    OPTIMIZERS,
-    find_optimizer,
-    static_bytes,
-)
+from slackswap.profiles.capture.static_memory import static_bytes  # noqa: E402
 from slackswap.profiles.catalogue import find_hardware, for_fp32  # noqa: E402
 from slackswap.profiles.generators import prices as table  # noqa: E402
 from slackswap.profiles.generators.prices import Kernel, Prices, stream  # noqa: E402
 from slackswap.profiles.generators.roofline import duration_ns  # noqa: E402
+from slackswap.profiles.optimizers import OPTIMIZERS, find_optimizer  # noqa: E402
 
 
 def kernels(build):
