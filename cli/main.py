@@ -37,6 +37,7 @@ COMMANDS = {
     "run": ("slackswap.cli.run", "Train a model under a plan; compare with the prediction."),
     "bound": ("slackswap.cli.bound", "Prove how fast any plan can be at most."),
     "profiles": ("slackswap.cli.profiles", "List, show, export, import and capture profiles."),
+    "hardware": ("slackswap.cli.hardware", "List and show devices with their host links."),
     "planners": ("slackswap.cli.planners", "List planners, start a new one, check one."),
     "evaluate": ("slackswap.cli.evaluate", "Run a suite: many planners, profiles and budgets."),
     "results": ("slackswap.cli.results", "Show, merge and export the results of suites."),

@@ -13,7 +13,7 @@ from typer.main import get_command
 from slackswap import Hardware, files, load_hardware
 from slackswap.cli.main import COMMANDS, _loaded, app
 from slackswap.evaluation import COLUMNS
-from slackswap.profiles.catalogue import find_device, hardware_names
+from slackswap.profiles.catalogue import Device, find_device, hardware_names
 from slackswap.profiles.library import library_entries
 from slackswap.quantities import format_bytes
 from slackswap.schemas.documents import PUBLISHED, json_schema
@@ -82,11 +82,18 @@ def _hardware() -> str:
                 f"{hardware.d2h_bytes_per_s / 1e9:g} / {hardware.h2d_bytes_per_s / 1e9:g}"
                 + (_both_ways(hardware) if hardware.contended else ""),
                 device.link if device else "",
+                _basis(device) if device else "",
             )
 
     return _table(
-        ("name", "TFLOP/s", "memory, GB/s", "memory", "link out / in, GB/s", "link"), rows()
+        ("name", "TFLOP/s", "memory, GB/s", "memory", "link out / in, GB/s", "link",
+         "the link rests on"), rows()
     )
+
+
+def _basis(device: Device) -> str:
+    figure = device.figure("h2d_bytes_per_s")
+    return f"{figure.basis}, {figure.date}: {figure.source}" if figure else ""
 
 
 def _both_ways(hardware: Hardware) -> str:

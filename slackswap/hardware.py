@@ -47,6 +47,9 @@ class Hardware:
     d2h_contended_ppm, h2d_contended_ppm : int
         Rate of each direction while the other one runs too, in millionths of its own rate, from
         10,000 to 1,000,000 (no slower). Of no effect in half duplex.
+    d2h_root_bytes_per_s, h2d_root_bytes_per_s : int or None
+        What the host's side of the link moves for all its GPUs together; None where nobody has
+        measured it. The cost model does not look at it: see `sharing`.
     """
 
     name: str
@@ -60,6 +63,8 @@ class Hardware:
     memory_bytes_per_s: int | None = None
     d2h_contended_ppm: int = WHOLE_PPM
     h2d_contended_ppm: int = WHOLE_PPM
+    d2h_root_bytes_per_s: int | None = None
+    h2d_root_bytes_per_s: int | None = None
 
     def __post_init__(self) -> None:
         place = f"hardware {as_text(self.name, 'hardware: name', InvalidHardware)!r}"
@@ -126,11 +131,58 @@ class Hardware:
         label = "full duplex" if full_duplex else "half duplex"
         return replace(self, name=f"{self.name} {label}", full_duplex=full_duplex)
 
+    def sharing(self, gpus: int) -> Hardware:
+        """Return what one of several GPUs has whose copies all run at once.
+
+        Parameters
+        ----------
+        gpus : int
+            GPUs that copy at the same time, this one included.
+
+        Returns
+        -------
+        Hardware
+            Each direction at its own rate, or at an equal share of the root's if that is less.
+
+        Raises
+        ------
+        InvalidHardware
+            When `gpus` is no positive integer, or is above 1 and no root rate is known: what the
+            others leave is then anybody's guess.
+        """
+        count = integer_of(gpus)
+        place = f"hardware {self.name!r}"
+        if count is None or count < 1:
+            raise InvalidHardware(f"{shown(gpus)} GPUs cannot share a link", where=place,
+                                  fix="write 1 or more")
+        if count == 1:
+            return self
+        roots = (self.d2h_root_bytes_per_s, self.h2d_root_bytes_per_s)
+        if roots == (None, None):
+            raise InvalidHardware(
+                f"states no rate of its root, so what each of {count} GPUs gets is not known",
+                where=place, fix="give d2h_root_bytes_per_s and h2d_root_bytes_per_s, as measured",
+            )
+        rates = (self.d2h_bytes_per_s, self.h2d_bytes_per_s)
+        out, back = (
+            own if root is None else max(1, min(own, root // count))
+            for own, root in zip(rates, roots, strict=True)
+        )
+        return replace(self, name=f"{self.name} shared by {count}", d2h_bytes_per_s=out,
+                       h2d_bytes_per_s=back)
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object of the schema; contended rates only where they are not whole."""
+        """Return the JSON object of the schema.
+
+        Contended rates stand there only where they are not whole, those of the root only where
+        they are known.
+        """
         document = {"schema": SCHEMA, **asdict(self)}
-        for key in ("d2h_contended_ppm", "h2d_contended_ppm"):
-            if document[key] == WHOLE_PPM:  # so that older hashes stand
+        for key, default in (
+            ("d2h_contended_ppm", WHOLE_PPM), ("h2d_contended_ppm", WHOLE_PPM),
+            ("d2h_root_bytes_per_s", None), ("h2d_root_bytes_per_s", None),
+        ):
+            if document[key] == default:  # so that older hashes stand
                 del document[key]
         return document
 

@@ -91,6 +91,8 @@ class HardwareDocument(_Document):
     memory_bytes_per_s: Rate | None = None
     d2h_contended_ppm: Share = 1_000_000
     h2d_contended_ppm: Share = 1_000_000
+    d2h_root_bytes_per_s: Rate | None = None
+    h2d_root_bytes_per_s: Rate | None = None
 
 
 class PlannerDocument(_Document):
